@@ -2,8 +2,8 @@
 
     python -m bench.window [--jobs 10000] [--bars 100000] [--idle-s 20]
 
-Measures and checks: the first page is usable within 1 s with 10,000 jobs; the Gantt chart pans at 30 frames a second
-with 100,000 bars; ten open pages cost the server under 2 % of a core when nothing changes.
+Measures and checks: the first page is usable within 1 s with 10,000 jobs (median of five); the Gantt chart pans at 30
+frames a second with 100,000 bars; ten open pages cost the server under 2 % of a core when nothing changes.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -76,17 +77,18 @@ def first_page(browser: Any, served: Served, jobs: int) -> list[str]:
         window.sign_in(served.token)
         for name, there in (("overview", "GPUs busy"), ("queue", "waits")):
             times = []
-            for _ in range(3):
+            for _ in range(5):
                 window.page.goto("about:blank")
                 began = time.perf_counter()
                 window.page.goto(f"{served.url}/#/{name}", wait_until="commit")
                 window.page.get_by_text(there).first.wait_for()
                 times.append(time.perf_counter() - began)
-            best = min(times)
+                if name == "queue":  # the rest of the jobs comes afterwards: not into the next measurement
+                    window.page.get_by_text(f"of {jobs:,} jobs").wait_for()
+            middle = statistics.median(times)
             shown = ", ".join(f"{one:.2f}" for one in times)
             print(f"{name}: usable after {shown} s with {jobs} jobs (at most {USABLE_S:g} s)")
-            wrong += [f"{name} usable after {best:.2f} s"] if best > USABLE_S else []
-        window.page.get_by_text(f"of {jobs:,} jobs").wait_for()
+            wrong += [f"{name} usable after {middle:.2f} s"] if middle > USABLE_S else []
         scrolled = window.page.evaluate(_SCROLL)
         print(f"queue: scrolls at {scrolled:.0f} frames a second with {jobs} rows")
     return wrong

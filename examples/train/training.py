@@ -65,17 +65,21 @@ def main(about: str | None, sizes: Mapping[str, Size], build: Callable[[Size, to
         for step in job.steps(steps):
             parts = job.accumulation if task.cuttable else 1
             batch = task.draw(generator.manual_seed(step), job.batch_size * job.accumulation)
-            loss = train(task, optimizer, batch, parts)
+            loss = train(job, task, optimizer, batch, parts)
             job.report(loss=loss)
         print(json.dumps({"steps": steps, "loss": loss}), flush=True)
 
 
-def train(task: Task, optimizer: torch.optim.Optimizer, batch: Batch, parts: int) -> float:
-    """One step; the loss before it. Waits for the GPU, so that the time that a step is seen to take is its own."""
+def train(job: runtime.Job, task: Task, optimizer: torch.optim.Optimizer, batch: Batch, parts: int) -> float:
+    """One step; the loss before it. Waits for the GPU, so that the time that a step is seen to take is its own.
+
+    While the job is granted less memory than its peak, activations wait on the host for the way back.
+    """
     optimizer.zero_grad()
     total = torch.zeros((), device=batch[0].device)
     for part in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
-        loss = task.loss(part) * (len(part[0]) / len(batch[0]))
+        with runtime_torch.saved_on_host(job):
+            loss = task.loss(part) * (len(part[0]) / len(batch[0]))
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()
     optimizer.step()

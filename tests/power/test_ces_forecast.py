@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.core.errors import InputError
 from cotenant.power import PRESETS, Ces, LearnedForecast, PerfectForecast
 from cotenant.power.account import run
-from cotenant.power.windows import DAY, features, mean_ahead, to_steps, trailing
+from cotenant.power.windows import DAY, features, features_now, mean_ahead, to_steps, trailing
 
 pytest.importorskip("lightgbm")
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,3 +124,11 @@ def test_philly_with_a_learned_forecast(data_dir: Path, monkeypatch: pytest.Monk
     account, _ = run(Ces(PRESETS["philly"], 420, forecast), time_s[test], used[test])
     assert 0.90 <= account.utilization <= 0.92
     assert account.wakes_per_day <= 0.75
+
+
+@pytest.mark.parametrize("steps", [1, 5, 150, 1010, 1200])
+def test_the_last_row_alone_is_the_last_row(steps: int) -> None:
+    chance = np.random.default_rng(steps)
+    used = np.where(chance.random(steps) < 0.1, np.nan, chance.integers(0, 40, steps).astype(np.float64))
+    time_s = 600.0 * np.arange(steps) + 12_000
+    np.testing.assert_array_equal(features_now(time_s, used, 18), features(time_s, used, 18)[-1:])

@@ -96,7 +96,8 @@ class Rig:
             assert len(specs) <= (SLOTS if self.in_parts else 2), specs
             assert len({spec.gpus for spec in specs}) == 1 or self.in_parts, specs
             size_gib = self.backend.world.nodes[node].gpu_mem_gib or math.inf
-            assert sum(spec.gpu_mem_gib or 0.0 for spec in specs) <= size_gib, specs
+            told = {spec.job: self.service.reports.told(spec.job).gpu_mem_gib for spec in specs}  # since its launch
+            assert sum(told[spec.job] or spec.gpu_mem_gib or 0.0 for spec in specs) <= size_gib, specs
         on_gpus = {job.id for job in self.service.store.book.jobs.values() if job.state in ON}
         assert on_gpus == set(self.service.store.book.on_gpus)
 

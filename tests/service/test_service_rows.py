@@ -156,7 +156,7 @@ def test_rows_of_jobs_that_have_ended_are_forgotten(tmp_path: Path) -> None:
     assert live is not None
     assert not live.follower.row_of
     assert not live.follower.job_at
-    assert not live.follower.durations
+    assert not live.follower.times.any()
 
 
 @pytest.mark.parametrize("policy", ["fifo", "srtf"])

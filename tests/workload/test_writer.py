@@ -160,14 +160,14 @@ def test_unwritable_path(tmp_path: Path) -> None:
 
 
 def test_weights_and_who_may_not_be_moved_read_back(tmp_path: Path) -> None:
-    extra = {"weight": np.array([1.0, 2.5]), "movable": np.array([False, True])}
+    extra = {"weight": np.array([1.0, 2.5]), "movable": np.array([False, True]), "gradient_mb": np.array([400.0, 9.5])}
     work = make_workload("two", np.zeros(2), np.ones(2, np.int64), np.full(2, 60.0), extra=extra)
     write_csv(work, tmp_path / "two.csv")
     found = read(tmp_path / "two.csv").extra
-    assert {name: column.tolist() for name, column in found.items()} == {"weight": [1.0, 2.5], "movable": [False, True]}
+    assert {name: column.tolist() for name, column in found.items()} == {k: v.tolist() for k, v in extra.items()}
 
 
-@pytest.mark.parametrize(("column", "value"), [("weight", "0"), ("movable", "2")])
+@pytest.mark.parametrize(("column", "value"), [("weight", "0"), ("movable", "2"), ("step_s", "0")])
 def test_what_weights_and_moves_cannot_be(tmp_path: Path, column: str, value: str) -> None:
     (tmp_path / "bad.csv").write_text(f"job_id,submit_s,num_gpus,duration_s,{column}\na,0,1,60,{value}\n")
     with pytest.raises(InputError, match=f"line 2: {column} is {value}: write"):

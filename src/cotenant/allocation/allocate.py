@@ -13,7 +13,7 @@ import numpy as np
 
 from cotenant.allocation import Allocator, Demands, Request, Share
 from cotenant.allocation.apply import admit, apply_packing, keep_places
-from cotenant.allocation.tables import Packing, clear, first, make_packing
+from cotenant.allocation.tables import LENT_GIB, LENT_SPEED, MEMORY, Packing, clear, first, make_packing
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.sensitivity import CPU, MEM, RATE, Sensitivity
@@ -36,6 +36,7 @@ class Host:
     gangs: Ints
     asked: Floats  # jobs x (cores, memory) per GPU, NaN where the job file is silent
     profiling_s: Floats  # per job, spent at its first start
+    lend: Floats | None = None  # nodes x (GiB that it may borrow of its peers, speed of what works there)
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class Allocation:
         self.round_s, self.origin_s = allocator.number("round"), 0.0
         self._mark = np.zeros(len(state.f), np.int64)
         self._packing: Packing | None = None
+        self._softened: Floats | None = None  # of those placed, the speed that borrowed memory leaves them
         self._seen = (-1, -1)  # stamp of freed capacity and running jobs at the last decision
 
     def rule(self, rule: Rule) -> Rule:
@@ -176,6 +178,7 @@ class Allocation:
         self._account(p, now_s)
         apply_packing(state, engine.rule, p, rows, self._mark, self.host.profiling_s, now_s)
         placed = p.at[:, 1] > 0
+        self._softened = None if self.host.lend is None else soft_speeds(p)[placed]
         self.set_speeds(engine, rows[placed], kind[placed], p.got[placed], p.want[placed], now_s)
 
     def only_admitted(self) -> bool:
@@ -186,22 +189,24 @@ class Allocation:
         """Give running jobs the speed of what they hold; cores and memory change it without a restart."""
         state = engine.state
         speeds = state.f[rows, col.ALONE] * self.host.truth.speed(kind, got[:, CPU], got[:, MEM])
+        speeds = speeds if self._softened is None else speeds * self._softened
         rerate(state, engine.rule, rows, np.maximum(speeds, _LEAST_SPEED), now_s)
 
     def _tables(self, state: State, jobs: int) -> Packing:
         """Empty tables with room for these jobs, kept from one decision to the next."""
         cap = self.capacity(state)
         if self._packing is None or len(self._packing.gpus) < jobs:
-            self._packing = make_packing(max(2 * jobs, 64), cap)
+            self._packing = make_packing(max(2 * jobs, 64), cap, self.host.lend)
         p = first(self._packing, jobs)
         clear(p, cap)
         return p
 
     def capacity(self, state: State) -> Floats:
-        """Nodes x (GPUs, cores, memory) that are up; what the cluster does not model is as much as the shares say."""
+        """Nodes x (GPUs, cores, own memory) that are up; what the cluster does not model is what the shares say."""
         cap = np.empty((len(state.node), 3))
         cap[:, 0] = state.node[:, col.NODE_CAP]
         cap[:, 1:] = state.host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]
+        cap[:, 2] -= 0.0 if self.host.lend is None else self.host.lend[:, LENT_GIB]
         pool = state.node[:, col.NODE_POOL]
         for at, name in ((1, "cpus_per_gpu"), (2, "mem_per_gpu")):
             each = np.array([getattr(share, name) for share in self.host.shares])[pool]
@@ -215,6 +220,20 @@ class Allocation:
             spent.mem_s += spent.mem * (now_s - spent.since_s)
         spent.since_s, spent.rounds = now_s, spent.rounds + 1
         spent.cpus, spent.mem = float(p.gpus @ p.got[:, CPU]), float(p.gpus @ p.got[:, MEM])
+
+
+def soft_speeds(p: Packing) -> Floats:
+    """By job its speed with memory that its servers borrow, against none borrowed (Valet's idea as a cost).
+
+    What a server borrows is spread over the jobs there by what they hold; a gang moves as on the worst of its servers.
+    """
+    held = p.cap[:, MEMORY] - p.free[:, MEMORY]
+    borrowed = np.maximum(-p.free[:, MEMORY], 0.0) / np.maximum(held, 1e-12)
+    at_node, found = 1.0 - borrowed * (1.0 - p.lend[:, LENT_SPEED]), np.ones(len(p.gpus))
+    for job, node, _ in p.slices[: p.x[0]].tolist():
+        if p.got[job, MEM] > 0:
+            found[job] = min(found[job], float(at_node[node]))
+    return found
 
 
 def _room(state: State) -> Ints:

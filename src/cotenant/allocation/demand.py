@@ -27,6 +27,7 @@ class Share:
     gpus: float
     cpus: float
     mem: float
+    lent: float = 0.0  # GiB that the server may borrow beside its own
 
     @property
     def cpus_per_gpu(self) -> float:
@@ -81,7 +82,7 @@ def worth_giving(sensitivity: Sensitivity, kind: int, gang: int, share: Share, f
     within = min(float(gang), share.gpus)
     cpus, mem = np.meshgrid(sensitivity.cpu_axis, sensitivity.mem_axis, indexing="ij")
     points = np.stack([cpus.ravel(), mem.ravel(), sensitivity.table[kind].ravel()], axis=1)
-    fits = (points[:, CPU] * within <= share.cpus + _EPS) & (points[:, MEM] * within <= share.mem + _EPS)
+    fits = (points[:, CPU] * within <= share.cpus + _EPS) & (points[:, MEM] * within <= share.mem + share.lent + _EPS)
     points = np.concatenate([points[fits & (points[:, RATE] >= floor[RATE] - _EPS)], floor[None, :]])
     points = points[np.lexsort((-points[:, RATE], points[:, MEM], points[:, CPU]))]
     kept: list[Floats] = []

@@ -195,6 +195,46 @@ def place(p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float, speed: 
     return True
 
 
+@kernel
+def kept_local(p: Packing, n: int, gib: float) -> float:
+    """Speed of one that takes so much memory of a server, some of it borrowed; 0 where even that is too little."""
+    if p.free[n, MEMORY] + p.lend[n, LENT_GIB] + EPS < gib:
+        return 0.0
+    borrowed = max(gib - max(p.free[n, MEMORY], 0.0), 0.0)
+    return 1.0 - borrowed / gib * (1.0 - p.lend[n, LENT_SPEED]) if gib > 0 else 1.0
+
+
+@kernel
+def place_borrowing(p: Packing, lo: int, hi: int, k: int, cpus: float, mem: float, speed: float, least: float) -> bool:
+    """Put job k where it is fastest with memory that its server borrows, if that is faster than `least`.
+
+    Only whole gangs look for such a server; one that is kept on several stays if each can borrow enough.
+    """
+    gpus, best, most = p.gpus[k], -1, least
+    if p.x[1] == 0:
+        return False
+    if p.kept[k] == 1:
+        slowest = 1.0
+        for s in range(p.at[k, BEGIN], p.at[k, BEGIN] + p.at[k, COUNT]):
+            n, taken = p.slices[s, NODE], p.slices[s, TAKEN]
+            enough = p.free[n, CORES] + EPS >= taken * cpus
+            slowest = min(slowest, kept_local(p, n, taken * mem) if enough else 0.0)
+        if speed * slowest <= least:
+            return False
+    else:
+        for n in range(lo, hi):
+            if p.free[n, GPU] >= gpus and p.free[n, CORES] + EPS >= gpus * cpus:
+                reached = speed * kept_local(p, n, gpus * mem)
+                if reached > most + 1e-12:
+                    best, most = n, reached
+        if best < 0:
+            return False
+        p.pick[0, 0], p.pick[0, 1] = best, gpus
+        book(p, k, 1)
+    give(p, k, cpus, mem, speed)
+    return True
+
+
 @entry
 def put(p: Packing, k: int, n: int, cpus: float, mem: float, speed: float) -> bool:
     """Seat job k whole on a given server with so much per GPU, if it fits there."""

@@ -14,6 +14,8 @@ GPU, CORES, MEMORY = 0, 1, 2
 # Columns of `slices` (one per job and server) and of `at` (first slice of a job, how many).
 OF, NODE, TAKEN = 0, 1, 2
 BEGIN, COUNT = 0, 1
+# Columns of `lend`.
+LENT_GIB, LENT_SPEED = 0, 1
 # Ways to choose among servers that can hold a job.
 FIRST_FIT, BEST_FIT, FEWEST_GPUS, ALIGNED, LEAST_WANTED = 0, 1, 2, 3, 4
 
@@ -34,10 +36,11 @@ class Packing(NamedTuple):
     load: Floats  # nodes: cores that jobs there would use at best
     open: IntMatrix  # scratch: free GPUs as the rules of `placement.fit` want them
     pick: IntMatrix  # scratch: (node, GPUs) of the place just found
-    x: Ints  # scalars: slices in use
+    x: Ints  # scalars: slices in use, and whether any server may borrow memory
+    lend: Matrix  # nodes x (GiB that it may borrow beyond `cap`, speed of what works there); `free` is negative by them
 
 
-def make_packing(jobs: int, cap: Floats) -> Packing:
+def make_packing(jobs: int, cap: Floats, lend: Floats | None = None) -> Packing:
     """Room for so many jobs on these servers; nothing placed."""
     nodes = len(cap)
     total = int(cap[:, GPU].sum())
@@ -56,7 +59,8 @@ def make_packing(jobs: int, cap: Floats) -> Packing:
         load=np.zeros(nodes),
         open=np.zeros((nodes, 4), np.int64),
         pick=np.zeros((nodes + 1, 2), np.int64),
-        x=np.zeros(1, np.int64),
+        x=np.array([0, int(lend is not None and bool((np.asarray(lend)[:, LENT_GIB] > 0).any()))], np.int64),
+        lend=np.zeros((nodes, 2)) if lend is None else np.array(lend, np.float64),
     )
 
 

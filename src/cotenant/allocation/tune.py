@@ -3,12 +3,13 @@
 TUNE (OSDI'22, section 4) places each job with its best-case demand; failing that with its proportional share; failing
 that it takes servers by their GPUs alone and switches jobs there that hold more than their share back to it. Since
 every server can give each of its GPUs a proportional share, that always ends: each admitted job runs, none slower
-than with its share.
+than with its share. Where servers may borrow memory of their peers, a demand that fits nowhere is placed with some of
+it borrowed, if that is still faster than the share.
 """
 
 from __future__ import annotations
 
-from cotenant.allocation.servers import EPS, book, by_gpus_only, give, place
+from cotenant.allocation.servers import EPS, book, by_gpus_only, give, place, place_borrowing
 from cotenant.allocation.tables import BEGIN, CORES, COUNT, GPU, MEMORY, NODE, TAKEN, Packing
 from cotenant.core.jit import entry, kernel
 from cotenant.core.workload import Ints
@@ -94,6 +95,8 @@ def tune(p: Packing, turn: Ints, lo: int, hi: int, fit: int, released: bool) -> 
         cpus, mem, speed = p.want[k, 0], p.want[k, 1], p.want[k, 2]
         if place(p, lo, hi, k, cpus, mem, speed, fit):
             continue
+        if place_borrowing(p, lo, hi, k, cpus, mem, speed, p.floor[k, 2]):
+            continue
         if _above_share(p, k, cpus, mem):
             cpus, mem, speed = p.floor[k, 0], p.floor[k, 1], p.floor[k, 2]
             if place(p, lo, hi, k, cpus, mem, speed, fit):
@@ -117,9 +120,10 @@ def greedy(p: Packing, turn: Ints, lo: int, hi: int, fit: int) -> int:
     missed = 0
     for t in range(len(turn)):
         k = turn[t]
+        cpus, mem, speed = p.want[k, 0], p.want[k, 1], p.want[k, 2]
         if p.kept[k] == 0 and left < 1:
             missed += 1
-        elif place(p, lo, hi, k, p.want[k, 0], p.want[k, 1], p.want[k, 2], fit):
+        elif place(p, lo, hi, k, cpus, mem, speed, fit) or place_borrowing(p, lo, hi, k, cpus, mem, speed, 0.0):
             left -= p.gpus[k] if p.kept[k] == 0 else 0
         else:
             missed += 1

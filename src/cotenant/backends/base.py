@@ -35,11 +35,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from cotenant.backends.channels import Channel, ChannelKind, ChannelSpec
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.node_faults import NodeFault
+
+if TYPE_CHECKING:
+    from cotenant.core.partitions import Partitions
 
 State = Literal["starting", "running", "suspended", "exited", "lost"]
 Stream = Literal["stdout", "stderr"]
@@ -81,6 +84,7 @@ class NodeInfo:
     address: str = ""  # where other nodes reach it, its name if empty; nodes of one address are one machine
     faults: tuple[NodeFault, ...] = ()  # what is wrong with it, and with its GPUs, now
     out: tuple[int, ...] = ()  # GPUs that the service gives to nobody, because of faults; backends leave it empty
+    slices: Partitions | None = None  # how its GPUs may be cut; None: never
 
     @property
     def usable(self) -> int:
@@ -118,7 +122,8 @@ class LaunchSpec:
     service does so while there is none. After `terminate` what is left of the job has `grace_s` to finish once its
     first process is gone. `tenant` is whose job it is, for backends that keep tenants apart; `image` the container in
     which all of it runs, for backends that have some (`Capabilities.containers`). `foreign` names a job that is there
-    already and waits to be let go (`foreign.TakesForeign`).
+    already and waits to be let go (`foreign.TakesForeign`). `slice` is the part of its GPU that it has: the number of a
+    shape of `NodeInfo.slices`, from 1, and the column where it begins; (0, 0) for all of it.
     """
 
     key: str
@@ -142,6 +147,7 @@ class LaunchSpec:
     tenant: str = ""
     image: str = ""
     foreign: str = ""
+    slice: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)

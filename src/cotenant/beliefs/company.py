@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.granting import regrant
 from cotenant.core import columns as col
 from cotenant.core.cycles import Cycles
 from cotenant.core.stages import Stages
@@ -21,10 +22,10 @@ from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds,
 
 
 class PairSpeeds:
-    """Jobs on one GPU slow each other down as a table of pairs says."""
+    """Jobs on one GPU slow each other down as a table of pairs says; with `granting` memory, that is in it."""
 
-    def __init__(self, pair: NDArray[np.float64]) -> None:
-        self.pair = np.ascontiguousarray(pair, np.float64)
+    def __init__(self, pair: NDArray[np.float64], granting: Together | None = None) -> None:
+        self.pair, self._granting = np.ascontiguousarray(pair, np.float64), granting
 
     def speeds(self, state: State, rows: Ints) -> Floats:
         """Speed of each running job in its present company."""
@@ -34,6 +35,8 @@ class PairSpeeds:
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Rerate everybody; those whose company has not changed are left alone."""
+        if self._granting is not None:
+            regrant(state, self._granting)
         rows = running_rows(state)
         rerate(state, rule, rows, self.speeds(state, rows), now_s)
 
@@ -41,10 +44,12 @@ class PairSpeeds:
 class SharedSpeeds:
     """Jobs on one GPU slow each other down by pairs, in proportion to what each is allowed; memory limits cost too.
 
-    So may jobs on other GPUs of a server (`Together.nearby`).
+    So may jobs on other GPUs of a server (`Together.nearby`). Where memory gives, jobs are granted theirs first, unless
+    the policy says itself who keeps how much (`grants`).
     """
 
-    def __init__(self, together: Together) -> None:
+    def __init__(self, together: Together, grants: bool = True) -> None:
+        self._granting = together if grants and together.soft is not None else None
         self.nearby = together.nearby
         self.ratio = np.ascontiguousarray(together.ratio, np.float64)
         self.eased = together.easing()
@@ -53,6 +58,8 @@ class SharedSpeeds:
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Rerate everybody; those whose company and terms have not changed are left alone."""
+        if self._granting is not None:
+            regrant(state, self._granting)
         rows = running_rows(state)
         rerate(state, rule, rows, self.speeds(state, rows), now_s)
 
@@ -69,8 +76,10 @@ class MeasuredSpeeds(SharedSpeeds):
     `measured` is that speed and beside which rows it was seen: in other company the belief holds.
     """
 
-    def __init__(self, together: Together, measured: Mapping[int, tuple[float, frozenset[int]]]) -> None:
-        super().__init__(together)
+    def __init__(
+        self, together: Together, measured: Mapping[int, tuple[float, frozenset[int]]], grants: bool = True
+    ) -> None:
+        super().__init__(together, grants)
         self.measured = measured
 
     def speeds(self, state: State, rows: Ints) -> Floats:
@@ -140,11 +149,23 @@ class StageSpeeds:
         if len(members) == 1:
             return np.asarray(alone)
         kinds = self.stages.of[members].tolist()
-        cycle = self.cycles.cycle_s(tuple(sorted(kinds)))
+        cycle = self.cycles.cycle_s(tuple(sorted(kinds))) / self._squeezed(state, members)
         return np.asarray(alone * [self.cycles.alone_s(kind) / cycle for kind in kinds])
+
+    def _squeezed(self, state: State, members: list[int]) -> float:
+        """Speed of the member that lacks most memory, against a GPU of its own: the others wait for it."""
+        soft = self.stages.soft
+        if soft is None:
+            return 1.0
+        node = state.slices[state.i[members[0], col.SLICE], col.SLICE_NODE]
+        alone = soft.alone_parts(int(state.pool[state.node[node, col.NODE_POOL], col.POOL_TYPE]))
+        parts = zip(state.i[members, col.SPEED_ROW].tolist(), state.f[members, col.CAP].tolist(), strict=True)
+        return min(soft.speed_at(kind, part) / soft.speed_at(kind, float(alone[kind])) for kind, part in parts)
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Rerate groups whose members have changed."""
+        if self.stages.soft is not None:
+            regrant(state, self.stages.soft)
         rows = running_rows(state)
         company: dict[int, frozenset[int]] = {}
         jobs: list[int] = []

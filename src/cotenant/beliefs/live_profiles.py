@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,14 @@ from numpy.typing import NDArray
 from cotenant.beliefs.live_pairs import completed, completes
 from cotenant.beliefs.type_rates import TypeRates
 from cotenant.core.errors import InputError
+from cotenant.core.jobspec import JobSpec
+from cotenant.core.memory import Oversubscription, Speeds
 from cotenant.core.stages import UNMEASURED, Stages
-from cotenant.core.together import CURVE, LEVELS, Together
+from cotenant.core.together import CURVE, LEVELS, SoftMemory, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload
 from cotenant.workload.profiles import Kind, Profile, load_profile
 from cotenant.workload.profiles.lifecycle import UNKNOWN, LifecycleRow
+from cotenant.workload.profiles.softening import bus_curve, curve_of
 
 UNSEEN_BUSY = 0.5  # of a kind that has not run yet
 HEADROOM = 0.9  # of a GPU's memory that two may take together who are tried
@@ -78,6 +81,8 @@ class LiveKind:
     alone: bool = False
     batch: int = 0
     program: str = ""
+    least_gib: float = 0.0  # of `mem_gib`, with which they can do; 0: with all of it
+    speeds: Speeds = ()  # with less than that
 
     @property
     def learned(self) -> Kind:
@@ -100,7 +105,10 @@ _NOTABLE = 0.1  # of a speed
 class LiveProfiles:
     """Speeds of the kinds seen so far on the GPU types of the backend. A kind keeps its number for ever."""
 
-    def __init__(self, profile: str, types: Iterable[str], gpu_gib: Mapping[str, float]) -> None:
+    def __init__(
+        self, profile: str, types: Iterable[str], gpu_gib: Mapping[str, float], rule: Oversubscription | None = None
+    ) -> None:
+        self.rule = rule  # None: peaks must fit
         self.profile, self.types, self.gpu_gib = profile, tuple(dict.fromkeys(types)), dict(gpu_gib)
         self.kinds: list[LiveKind] = []
         self._numbers: dict[LiveKind, int] = {}
@@ -127,6 +135,10 @@ class LiveProfiles:
             self.kinds.append(kind)
             self._speed = np.concatenate([self._speed, self._row(kind)[None]])
         return number
+
+    def squeezes(self, spec: JobSpec) -> tuple[float, Speeds]:
+        """What a job can do with of its memory, and how fast it is then; nothing of it where peaks must fit."""
+        return (0.0, ()) if self.rule is None else (spec.gpu_mem_min_gib, spec.gpu_mem_speeds)
 
     def learn(self, rates: TypeRates) -> bool:
         """Believe what was measured of types before the profile; whether speeds have changed by that notably.
@@ -270,9 +282,25 @@ class LiveProfiles:
         ratio[(ratio <= 0) | (ratio.transpose(1, 0, 2) <= 0)] = 0.0
         room = np.array([self.gpu_gib.get(name, 0.0) or np.inf for name in types])
         guess = np.where((ratio > 0) & (guess > 0), guess, ratio)  # what nobody can guess is believed as it is known
-        return Together(
+        found = Together(
             np.minimum(ratio, 1.0), pace, memory, busy, room, curve, guess=np.minimum(guess, 1.0), eased=eased
         )
+        return found if self.rule is None else self._softened(found, self.rule)
+
+    def _softened(self, found: Together, rule: Oversubscription) -> Together:
+        """With what jobs say that they can do with. Of one that does not say how fast, the bus tells; where nobody
+        knows its steps either, it is as fast as the part of its memory is large."""
+        least = np.array([kind.least_gib / kind.mem_gib if kind.least_gib > 0 else 1.0 for kind in self.kinds])
+        steps = np.array([self.steps_per_s(kind) for kind in self.kinds])
+        steps *= np.max(self._speed[:, :, 0], axis=1, initial=0.0)
+        curve = found.curve.copy()
+        for at, kind in enumerate(self.kinds):
+            if kind.speeds:
+                curve[at] = curve_of(kind.speeds, kind.mem_gib)
+            elif kind.least_gib > 0:
+                missing_gib = (1 - CURVE) * kind.mem_gib
+                curve[at] = CURVE if np.isnan(steps[at]) else bus_curve(missing_gib, float(steps[at]), rule.bus_gib_s)
+        return replace(found, curve=curve, soft=SoftMemory(rule, least, np.nan_to_num(steps)))
 
     def _may_try(self, one: LiveKind, two: LiveKind, gpu_type: str, seen: Seen) -> bool:
         """Whether a GPU holds two that nobody has seen together, with some to spare: all of it has to be known."""
@@ -378,4 +406,5 @@ class LiveProfiles:
     def _profile(self, kinds: Sequence[Kind]) -> Profile:
         models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))
         gpus, one = np.array([count for _, count in kinds], np.int64), np.ones(len(kinds))
-        return load_profile(self.profile, make_workload("live", 0 * one, gpus, one, model=models), self.types)
+        work = make_workload("live", 0 * one, gpus, one, model=models)
+        return load_profile(self.profile, work, self.types, self.rule is not None)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cotenant.core.cluster import Cluster
+    from cotenant.core.serving import Service
     from cotenant.core.workload import Workload
 
 Trace = Annotated[str, typer.Argument(help="Job log (csv, json, gz, parquet) or a generator: philly-like:jobs=2000.")]
@@ -69,8 +70,23 @@ FailNodes = Annotated[str, typer.Option("--fail-nodes", help="mtbf=S,mttr=S[,che
 Defrag = Annotated[
     bool, typer.Option("--defrag", help="Move running jobs together where that lets a waiting gang start sooner.")
 ]
+Network = Annotated[
+    str,
+    typer.Option(
+        "--network", help="On a cluster with a network: avoid (shared links), wait (for them), or avoid,wait."
+    ),
+]
+Services = Annotated[str, typer.Option(help="YAML file of inference services that share the cluster with the jobs.")]
 Crash = Annotated[
     str, typer.Option("--crash", help="ffdl[:learner=S,helper=S,monitor=S,service=S,node=S]: parts crash at random.")
+]
+Oversubscribe = Annotated[
+    str,
+    typer.Option(
+        "--oversubscribe",
+        help="Let jobs that give memory squeeze together: peaks up to so many times a GPU's memory, e.g. 1.5 or 1.5@12"
+        " (GiB/s of its bus). Default: peaks must fit.",
+    ),
 ]
 Power = Annotated[str, typer.Option("--power", help="Let idle nodes sleep: ces, ces:preset=philly, ces:boot=120.")]
 SkipInfeasible = Annotated[bool, typer.Option("--skip-infeasible", help="Leave out jobs larger than the cluster.")]
@@ -133,6 +149,13 @@ def load_cluster(spec: str) -> Cluster:
     from cotenant.workload.cluster_file import load_cluster as load
 
     return load(spec)
+
+
+def load_services(path: str) -> tuple[Service, ...]:
+    """Inference services from a YAML file."""
+    from cotenant.workload.services import load_services as load
+
+    return load(path)
 
 
 def tell(notes: Sequence[str]) -> None:

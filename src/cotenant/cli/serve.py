@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.cli.options import Oversubscribe
+
 if TYPE_CHECKING:
     from cotenant.service.options import Keep
 
@@ -62,6 +64,7 @@ def serve(
     defrag: Annotated[
         bool, typer.Option("--defrag", help="Move running jobs that can save together where that lets a gang start.")
     ] = False,
+    oversubscribe: Oversubscribe = "",
     allocator: Annotated[
         str, typer.Option(help="Deal out cores and memory while jobs run, e.g. synergy-tune. Else: what each job asks.")
     ] = "",
@@ -128,6 +131,7 @@ def serve(
     from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.client.home import home as default_home
+    from cotenant.core.memory import Oversubscription
     from cotenant.service import run
     from cotenant.service.failure_rule import FailureRule
     from cotenant.service.notify.settings import NOBODY, read_settings
@@ -140,6 +144,10 @@ def serve(
                                                 "--log-format": log_format})  # fmt: skip
     Isolation.parse(isolation, network, user_map=user_map).check()
     _check_rules(policy, estimator, power, placement, allocator, curves, defrag)
+    machines = load_tenants(cluster) if cluster else None
+    if machines is not None and machines.network is not None:
+        typer.echo(f"note: {cluster}: network: is for simulations; the service does not look at it", err=True)
+    Oversubscription.parse(oversubscribe)
     told = read_settings(notify) if notify else NOBODY
     folder = Path(home).expanduser() if home else default_home()
     options = Options(
@@ -147,9 +155,9 @@ def serve(
         allocator=allocator, curves=curves, policy=policy, estimator=estimator, power=power, max_priority=max_priority,
         notify=told, steady=since_boot_s,
         keep=_keep(keep_jobs, keep_logs, keep_checkpoints), unknown_jobs=unknown_jobs, most_unfinished=max_jobs,
-        forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag,
+        forecast_every_s=_time(forecast_every, "--forecast-every"), defrag=defrag, oversubscribe=oversubscribe,
         failure_rule=FailureRule.parse(unhealthy_after), prefetch_starts=prefetch_starts,
-        cluster=load_tenants(cluster) if cluster else None,
+        cluster=machines,
     )  # fmt: skip
     every_s = _time(backup_every or "0", "--backup-every")
     apart = {"isolation": isolation, "network": network, "user_map": user_map}

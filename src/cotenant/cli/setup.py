@@ -37,7 +37,10 @@ class Setup:
     fail_jobs: opt.FailJobs = ""
     crash: opt.Crash = ""
     power: opt.Power = ""
+    oversubscribe: opt.Oversubscribe = ""
     defrag: opt.Defrag = False
+    network: opt.Network = ""
+    services: opt.Services = ""
     skip_infeasible: opt.SkipInfeasible = False
     format_: opt.Format = ""
     from_: opt.From = ""
@@ -77,8 +80,9 @@ class Setup:
             work, cluster, policy, placement=self.placement, allocator=self.allocator, profile=speeds,
             estimator=self.estimator, costs=self.costs, round_s=self.round_s, compat=tuple(split_specs(self.compat)),
             measure=opt.parse_range(self.measure, "--measure"), until_s=self.until, seed=self.seed,
-            fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power,
-            skip_infeasible=self.skip_infeasible, defrag=self.defrag,
+            fail_nodes=self.fail_nodes or None, crash=self.crash, power=self.power, oversubscribe=self.oversubscribe,
+            skip_infeasible=self.skip_infeasible, defrag=self.defrag, network=self.network,
+            services=opt.load_services(self.services) if self.services else cluster.services,
         )  # fmt: skip
 
 

@@ -54,11 +54,12 @@ def token(data: Mapping[str, Any]) -> TokenInfo:
 
 _SAME = (
     "run", "name", "setup", "workdir", "env", "cpus", "nodes", "tenant", "priority", "retries", "preemptible",
-    "exclusive", "model", "image", "tty", "movable", "weight",
+    "exclusive", "model", "image", "tty", "movable", "weight", "slice",
 )  # fmt: skip
 _RENAMED = {
     "mem_gib": "mem",
     "gpu_mem_gib": "gpu_mem",
+    "gpu_mem_min_gib": "gpu_mem_min",
     "max_runtime_s": "max_runtime",
     "expected_s": "expected",
 }
@@ -84,6 +85,8 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
     data["gpus"] = f"{spec.gpu_type}:{spec.gpus}" if spec.gpu_type else spec.gpus
     if spec.deadline_s:
         data["deadline"] = deadline_text(spec)
+    if spec.gpu_mem_speeds:
+        data["gpu_mem_speeds"] = ";".join(f"{gib!r}:{speed!r}" for gib, speed in spec.gpu_mem_speeds)
     if spec.array:
         data["array"] = ranges(spec.array) + (f"%{spec.array_most}" if spec.array_most else "")
     if spec.notify:

@@ -15,9 +15,9 @@ FLOAT_COLUMNS = 43
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
-    EVICTED, YIELDS, DEMOTED,
-) = range(29)  # fmt: skip
-INT_COLUMNS = 29
+    EVICTED, YIELDS, DEMOTED, SLICED, COLUMN, LETS_IN,
+) = range(32)  # fmt: skip
+INT_COLUMNS = 32
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -49,7 +49,7 @@ POOL_LO, POOL_HI, POOL_TYPE, POOL_LARGEST, POOL_LARGEST_COUNT, POOL_PART = 0, 1,
 # Slices of allocations: a linked list per job in one pool of records.
 # SLICE_MASK says which GPUs of the node, where several jobs may share one; 0 where nobody asks.
 SLICE_NODE, SLICE_GPUS, SLICE_NEXT, SLICE_MASK = 0, 1, 2, 3
-SLOTS = 4  # jobs that may share one GPU at most
+SLOTS = 4  # jobs that may share one GPU at most, unless GPUs are cut into more slices
 
 # Planned starts.
 START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
@@ -159,8 +159,9 @@ UNLIMITED = 2**40
     N_LISTED,  # how often somebody was put at the end of a list (LISTED)
     LIST_BASE,  # the same before the first stop of the present moment
     N_DEMOTED,  # jobs that were demoted since the last decision
-) = range(57)
-INT_SCALARS = 57
+    PINS,  # 1 when jobs may be pinned though leaving takes no time
+) = range(58)
+INT_SCALARS = 58
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.

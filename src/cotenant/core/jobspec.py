@@ -9,6 +9,8 @@ from itertools import pairwise
 from typing import Any
 
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.memory import Speeds, parse_speeds
+from cotenant.core.service_fields import service_fields
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
 _SIZE = re.compile(r"^(\d+(?:\.\d+)?)\s*([KMGT]i?B?)?$", re.IGNORECASE)
@@ -36,6 +38,8 @@ class JobSpec:
     cpus: float = 0.0
     mem_gib: float = 0.0
     gpu_mem_gib: float = 0.0  # per GPU: what it needs, and may use
+    gpu_mem_min_gib: float = 0.0  # per GPU: what it can do with; 0: all that it needs
+    gpu_mem_speeds: Speeds = ()  # GiB granted, and speed against its peak
     nodes: int = 0
     tenant: str = ""
     priority: int = 0
@@ -53,6 +57,9 @@ class JobSpec:
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
     exclusive: bool = False  # its GPUs are never shared with another job
+    slice: str = (
+        ""  # the part of its GPU that it asks for, by name or as a fraction: 2g, 2/7; empty: it leaves that open
+    )
     movable: bool = True  # it may be stopped and go on elsewhere to make room, or to run better
     weight: float = 1.0  # its share of the time, against others who take turns with it
     tty: bool = False  # it has a terminal, which `attach` joins
@@ -62,6 +69,7 @@ class JobSpec:
     notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
     notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
     foreign: str = ""  # somebody else has made it, in the engine where jobs run: its name there; nobody can write this
+    service: dict[str, float] = field(default_factory=dict)  # it answers requests and never ends: target_s, service_s
     after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:
@@ -76,8 +84,9 @@ class JobSpec:
         for key in ("array", "after", "notify", "notify_on"):
             if key in values:
                 values[key] = tuple(values[key])
-        if "deadline_steps" in values:
-            values["deadline_steps"] = tuple((float(at), float(worth)) for at, worth in values["deadline_steps"])
+        for key in ("deadline_steps", "gpu_mem_speeds"):
+            if key in values:
+                values[key] = tuple((float(at), float(worth)) for at, worth in values[key])
         return cls(data["run"], **values)
 
 
@@ -86,7 +95,7 @@ _PLAIN = ("run", "name", "setup", "workdir", "tenant", "model", "image")
 _KEYS = (
     *_PLAIN, "env", "gpus", "cpus", "mem", "gpu_mem", "nodes", "priority", "deadline", "max_runtime", "expected",
     "retries", "elastic", "batch", "checkpoint", "preemptible", "exclusive", "tty", "array", "after", "notify",
-    "movable", "weight",
+    "movable", "weight", "slice", "gpu_mem_min", "gpu_mem_speeds", "service",
 )  # fmt: skip
 
 
@@ -113,6 +122,7 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
     values["cpus"] = _number(data.get("cpus", 0), "cpus", where)
     values["mem_gib"] = _memory(data.get("mem", 0), "mem", where)
     values["gpu_mem_gib"] = _memory(data.get("gpu_mem", 0), "gpu_mem", where)
+    values.update(_squeezes(data, values["gpu_mem_gib"], where))
     for key in ("nodes", "retries", "priority"):
         values[key] = _whole(data.get(key, 0), key, where, negative=key == "priority")
     for key, target in (("max_runtime", "max_runtime_s"), ("expected", "expected_s")):
@@ -126,10 +136,27 @@ def parse_job(data: Any, where: str = "job") -> JobSpec:
             raise InputError(f"{where}: field '{key}' must be true or false")
         values[key] = data.get(key, usual)
     values["weight"] = _weight(data.get("weight", 1), where)
+    values["slice"] = _slice(data.get("slice", ""), values["gpus"], where)
     values["array"], values["array_most"] = _array(data.get("array", ""), where)
     values["after"] = _after(data.get("after", ()), where)
     values["notify"], values["notify_on"] = notify_fields(data.get("notify", ()), where)
-    return JobSpec(**values)
+    return JobSpec(**values | service_fields(data, where))
+
+
+def _squeezes(data: Mapping[str, Any], peak_gib: float, where: str) -> dict[str, Any]:
+    """What it can do with of a GPU's memory, and how fast."""
+    least_gib, speeds = _memory(data.get("gpu_mem_min", 0), "gpu_mem_min", where), data.get("gpu_mem_speeds", {})
+    if least_gib > peak_gib:
+        raise InputError(
+            f"{where}: field 'gpu_mem_min' is {least_gib:g} GiB, more than 'gpu_mem' ({peak_gib:g}): it is what the job"
+            " can do with, and gpu_mem what it needs at its peak"
+        )
+    said = f"{where}: field 'gpu_mem_speeds' is {speeds!r}"
+    if isinstance(speeds, str):
+        speeds = dict(part.split(":", 1) if ":" in part else (part, "") for part in speeds.split(";"))
+    if not isinstance(speeds, Mapping):
+        raise InputError(f"{said}: write a mapping of GiB to speed, e.g. {{10: 0.6, 13: 0.9}}")
+    return {"gpu_mem_min_gib": least_gib, "gpu_mem_speeds": parse_speeds(speeds.items(), said) if speeds else ()}
 
 
 def _at(where: str, error: InputError) -> InputError:
@@ -222,6 +249,15 @@ def _weight(value: Any, where: str) -> float:
     if not 0.01 <= number <= 100:
         raise InputError(f"{where}: field 'weight' is '{value}': write a number from 0.01 to 100")
     return number
+
+
+def _slice(value: Any, gpus: int, where: str) -> str:
+    text = _text(value, "slice", where)
+    if text and not re.fullmatch(r"[\w.]{1,32}(/[0-9]{1,3})?", text, re.ASCII):
+        raise InputError(f"{where}: field 'slice' is '{text}': write a name or a part, e.g. 2g or 2/7")
+    if text and gpus != 1:
+        raise InputError(f"{where}: field 'slice' is '{text}' of {gpus} GPUs: a slice is a part of one GPU")
+    return text
 
 
 def _env(value: Any, where: str) -> dict[str, str]:
@@ -351,7 +387,8 @@ def _list(value: Any, where: str) -> list[str]:
 
 
 _TARGETS = {
-    "mem": ("mem_gib",), "gpu_mem": ("gpu_mem_gib",), "gpus": ("gpus", "gpu_type"), "max_runtime": ("max_runtime_s",),
+    "mem": ("mem_gib",), "gpu_mem": ("gpu_mem_gib",), "gpu_mem_min": ("gpu_mem_min_gib",), "gpus": ("gpus", "gpu_type"),
+    "max_runtime": ("max_runtime_s",),
     "deadline": ("deadline_s", "deadline_steps"), "expected": ("expected_s",), "elastic": ("min_gpus", "max_gpus"),
     "batch": ("batch_size", "batch_min", "batch_max"), "checkpoint": ("checkpoint_dir", "checkpoint_interval_s"),
     "array": ("array", "array_most"), "notify": ("notify", "notify_on"),

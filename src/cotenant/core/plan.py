@@ -32,7 +32,8 @@ class Terms:
     It cuts its steps into 2**`level` sub-batches (set when it starts, kept while it runs), may use `share` of the
     time of its GPUs, and may keep `cap` of the memory it needs on them. Jobs of different `turn` run one after the
     other instead of side by side, and `share` is then the part of the time that is theirs; 0 takes no turns. An
-    `opportunistic` job does not count against the quota of its tenant.
+    `opportunistic` job does not count against the quota of its tenant. `sliced` is the number of a shape, from 1, in
+    the table of its GPU (`core.partitions`), and `column` where such a slice begins; 0: it has the GPU as a whole.
     """
 
     level: int = 0
@@ -40,6 +41,13 @@ class Terms:
     cap: float = 1.0
     turn: int = 0
     opportunistic: bool = False
+    sliced: int = 0
+    column: int = 0
+
+    @property
+    def cut(self) -> tuple[int, int]:
+        """Its slice: shape and column."""
+        return self.sliced, self.column
 
 
 ALONE = Terms()

@@ -33,6 +33,7 @@ class Cause(StrEnum):
     ASIDE = "set aside"
     DEPENDENCY = "waiting for another job"
     ARRAY = "waiting for its array"
+    NETWORK = "waiting for the network"
 
 
 @dataclass(frozen=True, slots=True)

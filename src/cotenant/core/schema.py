@@ -106,6 +106,9 @@ INTS = (
     Column("EVICTED", "", ENGINE, "1 while a walk gives its GPUs to a suspended job that is bound to them"),
     Column("YIELDS", "", ENGINE, "makes room for another's turn, as bits: 1 by standing still, 2 by saving; 0 never"),
     Column("DEMOTED", "", ENGINE, "1 when it came into another queue since the last decision"),
+    Column("SLICED", "", FACT, "shape of its slice of a GPU, as a number from 1 on; 0: it has all of it", "sliced"),
+    Column("COLUMN", "", FACT, "first column of its slice", "column"),
+    Column("LETS_IN", "", ENGINE, "1 while others may join a pinned job on its GPUs: the tables show these as empty"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (

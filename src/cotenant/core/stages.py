@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.core.together import Together
 from cotenant.core.workload import Floats, Ints
 
 # Contention that the authors fitted to their V100 testbed: an iteration alone, and a cycle of 2, 3 and 4 jobs.
@@ -36,9 +37,12 @@ class Stages:
     nominal_s: Floats = field(default_factory=lambda: np.zeros(0))  # row -> how long its source says it takes
     contention: tuple[float, ...] = UNMEASURED
     apart: frozenset[tuple[int, int]] = frozenset()
+    soft: Together | None = None  # of the same kinds, where memory gives: `gpu_gib` is what they need at least
 
     def may_share(self, kinds: Collection[int], room_gib: float) -> bool:
         """Whether jobs of these kinds fit a GPU of this size, and none of them is to be kept from another."""
         if self.gpu_gib[list(kinds)].sum() > room_gib:
+            return False
+        if self.soft is not None and self.soft.refusal(list(kinds), [0] * len(kinds), int(self.soft.gpu_gib.argmin())):
             return False
         return not self.apart or not any(pair in self.apart for pair in combinations(sorted(kinds), 2))

@@ -33,6 +33,7 @@ class Traits:
     undoes: bool = False  # it parts, or holds back, jobs that do not gain from sharing by itself
     takes_turns: bool = False  # jobs on one GPU may have it one after the other (`Terms.turn`)
     quantum_s: float = np.inf  # of jobs that take turns on a GPU
+    slices: bool = False  # it cuts GPUs into slices, where the cluster says how (`Terms.sliced`)
     promises: bool = False  # it answers jobs with deadlines, and reserves what it promises (`Policy.deadline_answers`)
     learns: bool = False  # its rule is to be renewed as jobs finish
     default_estimator: str = "oracle"  # what is believed of durations where nobody chose

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cotenant.core import columns as col
 from cotenant.core import schema
 from cotenant.core.deadlines import Steps, strict_steps
+from cotenant.core.partitions import Slicing
 from cotenant.core.stages import Stages
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.together import Together
@@ -99,6 +100,7 @@ class Facts:
     sizes: Ints | None = None  # row x (fewest, most) GPUs of elastic jobs; None: any number
     bonds: Bonds | None = None  # None: all may be stopped, and go on anywhere
     movable: NDArray[np.bool_] | None = None  # row -> whether it may be moved while it runs; None: everybody may
+    slicing: Slicing | None = None  # how GPUs may be cut, where policy and cluster know slices
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,8 @@ class View:
     arrival = Shown[Ints]()
     leaving = Shown[Ints]()
     promised = Shown[Ints]()
+    sliced = Shown[Ints]()
+    column = Shown[Ints]()
     asked_gpus = Shown[Ints]()
     mode = Shown[Ints]()
     open_pools = Shown[Ints]()

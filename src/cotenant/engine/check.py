@@ -1,8 +1,8 @@
 """What a plan must respect before the engine carries it out; every complaint names the policy, the job and the rule.
 
 Gangs whole (elastic ones of a size they take) and inside one open pool, GPUs within their node, jobs and memory within
-their GPU, cores and host memory within their node, tenants within their quotas. Of a plan that names pools only the
-names are checked: its places are the engine's own. Nothing is changed here.
+their GPU or slice of one, cores and host memory within their node, tenants within their quotas. Of a plan that names
+pools only the names are checked: its places are the engine's own. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from cotenant.core.state import IntMatrix, Matrix, State
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.engine.observe import pinned_gpus, places_of
+from cotenant.engine.partitions import about_slices
 
 Wanted = dict[int, Places]
 _SLACK = 1e-6
@@ -83,7 +84,10 @@ def memory_gib(state: State, terms: Terms | None, row: int, view: View) -> float
     if terms is None or together is None:
         return float(state.f[row, col.GPU_GIB])
     level = int(state.i[row, col.LEVEL]) if state.i[row, col.STATE] == col.RUNNING else terms.level
-    return float(together.memory_gib[state.i[row, col.SPEED_ROW], level]) * terms.cap
+    need_gib = float(together.memory_gib[state.i[row, col.SPEED_ROW], level])
+    if together.soft is not None:  # what it is granted beyond its least is worked out when all have their places
+        return need_gib * float(together.soft.least[state.i[row, col.SPEED_ROW]])
+    return need_gib * terms.cap
 
 
 def _with_masks(slices: Slices | Places) -> Places:
@@ -183,7 +187,7 @@ def _open(state: State, node: int, taken: int) -> list[int]:
     """GPUs of a node that nobody is planned for, the best to take first."""
     first = int(state.gpu_first[node])
     free = [k for k in range(int(state.node[node, col.NODE_SIZE])) if not (taken >> k) & 1]
-    if not state.x[col.LAGS]:
+    if not state.x[col.LAGS] and not state.x[col.PINS]:
         return free
     pinned = (int(state.gpu[first + k, 0]) for k in free)
     free = [k for k, row in zip(free, pinned, strict=True) if row < 0 or state.i[row, col.STATE] != col.PINNED]
@@ -193,10 +197,11 @@ def _open(state: State, node: int, taken: int) -> list[int]:
 def _about_gpus(state: State, wanted: Wanted, plan: Plan, view: View) -> str:
     """Jobs and memory per GPU, where they are shared."""
     users: dict[tuple[int, int], int] = {}
+    needs = {row: memory_gib(state, plan.terms.get(row), row, view) for row in wanted}
     memory: dict[tuple[int, int], dict[int, float]] = {}
     for row, places in wanted.items():
         terms = plan.terms.get(row)
-        need = memory_gib(state, terms, row, view)
+        need = needs[row]
         turn = int(state.i[row, col.TURN]) if terms is None else terms.turn
         for node, _, mask in places:
             left = mask
@@ -207,14 +212,14 @@ def _about_gpus(state: State, wanted: Wanted, plan: Plan, view: View) -> str:
                 turns = memory.setdefault(place, {})
                 turns[turn] = turns.get(turn, 0.0) + need
     for (node, gpu), count in users.items():
-        if count > col.SLOTS:
-            return f"puts {count} jobs on GPU {gpu} of node {node}; {col.SLOTS} is most"
+        if count > state.gpu.shape[1]:
+            return f"puts {count} jobs on GPU {gpu} of node {node}; {state.gpu.shape[1]} is most"
     limits = state.gpu_gib[state.pool[state.node[:, col.NODE_POOL], col.POOL_TYPE]].tolist()
     for (node, gpu), turns in memory.items():
         gib = turns.pop(0, 0.0) + max(turns.values(), default=0.0)  # a suspended job has left the GPU
         if gib > limits[node] + _SLACK:
             return f"needs {gib:.1f} GiB on GPU {gpu} of node {node}, which has {limits[node]:.1f}"
-    return ""
+    return about_slices(state, wanted, plan, view, needs)
 
 
 def _about_hosts(state: State, wanted: Wanted) -> str:

@@ -161,7 +161,7 @@ def _write_limits(s: State, short: bool) -> None:
     for q in range(s.claims.limit.shape[0]):
         limit = s.claims.limit[q]
         if s.x[STACKS] == 1 and not short:
-            limit = max(limit, min(limit * SLOTS, s.quota[q, Q_MOST]))
+            limit = max(limit, min(limit * s.gpu.shape[1], s.quota[q, Q_MOST]))
         limit = max(limit, s.quota[q, Q_USED])
         s.quota[q, Q_CLOSED] = 1 if limit > s.quota[q, Q_LIMIT] else 0
         s.quota[q, Q_LIMIT] = limit

@@ -33,7 +33,9 @@ from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
+from cotenant.engine.guard import Guard, decide_guarded
 from cotenant.engine.ledger import begin_promised
+from cotenant.engine.network import NetworkCare
 from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
 from cotenant.engine.pools import carry_out_pools, fill_idle, name_hosts
@@ -84,10 +86,13 @@ class Engine:
         rates: RateModel | None = None,
         allocation: Packer | None = None,
         defrag: Defragmenter | None = None,
+        network: NetworkCare | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._fixed = isinstance(tables, State)
         self._tables = Fixed(tables) if isinstance(tables, State) else tables
         self.policy, self.allocation, self.defrag = policy, allocation, defrag
+        self.network, self.guard = network, guard
         self.traits, self.rule = policy.traits, rule
         self.facts, self.rates = facts or Facts(), rates
         state = self.state
@@ -186,6 +191,8 @@ class Engine:
         settle = getattr(self.rates, "settle", None)
         if settle is not None:
             settle(self.state, now_s)
+        if self.network is not None:
+            self.network.before(self.state, self.rule, now_s)
         python = self.allocation is not None or self.traits.plans or self.traits.computed
         shared = python and self.state.x[col.TENANTS] == 1
         if shared and (self.allocation is None or self.allocation.due(now_s)):
@@ -204,6 +211,8 @@ class Engine:
         self.state.x[col.NEW_TREE] = 0
         if self.defrag is not None and self.state.x[col.N_WAITING] and self.state.x[col.IDLE]:
             self._defragment(self.defrag, now_s)
+        if self.network is not None:
+            self.network.after(self.state, self.rule, now_s)
 
     def _defragment(self, defrag: Defragmenter, now_s: float) -> None:
         """Move jobs together for somebody who waits; an order has it start, a policy that plans is asked again."""
@@ -257,8 +266,8 @@ class Engine:
     def agreed(self, row: int) -> Terms:
         """What was agreed with a job that has, or will have, GPUs."""
         f, i = self.state.f[row], self.state.i[row]
-        share, cap = float(f[col.SHARE]), float(f[col.CAP])
-        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]))
+        share, cap, cut = float(f[col.SHARE]), float(f[col.CAP]), (int(i[col.SLICED]), int(i[col.COLUMN]))
+        return Terms(int(i[col.LEVEL]), share, cap, int(i[col.TURN]), bool(i[col.OPPORTUNISTIC]), *cut)
 
     def _new_terms(self, told: set[int]) -> Iterator[Transition]:
         """Jobs that go on where they are, on other terms than before."""
@@ -287,9 +296,20 @@ class Engine:
         self._chosen = _NOBODY if plan.pools is None else plan.pools.rows
         return plan
 
+    def said(self) -> tuple[Why, Ints]:
+        """The reasons of the last plan, and the rows that it was about."""
+        return self._said, self._decided
+
+    def say_also(self, said: Why, rows: Ints) -> None:
+        """An earlier plan of the same moment answers for those whom the last one was not about."""
+        last, earlier = self._said, np.setdiff1d(rows, self._decided)
+        self._said = lambda row: said(row) if (earlier == row).any() else last(row)
+        self._decided = np.concatenate([self._decided, earlier])
+
     def answers(self) -> Why:
         """Why jobs do not run, by the last plan; holds for as long as it is kept."""
         said, decided, chosen, next_s = self._said, self._decided, self._chosen, float(self.state.t[col.NEXT_CALL])
+        guarded = nothing_said if self.guard is None else self.guard.answers(self.state)
 
         def why(row: int) -> str:
             if not (decided == row).any():
@@ -297,13 +317,19 @@ class Engine:
                 return f"nothing has been decided since it came; the policy is asked when something happens{later}"
             if (chosen == row).any():
                 return "it is chosen, but the GPUs of its pool are not free together for it, and others have them"
-            return said(row)
+            return "; ".join(text for text in (said(row), guarded(row)) if text)
 
         return why
 
     def _by_plan(self, now_s: float) -> None:
-        view = self.view(now_s)
-        plan = self.plan(view)
+        if self.guard is None:
+            self.carry_out(self.view(now_s), now_s)
+        else:
+            decide_guarded(self, self.guard, now_s)
+
+    def carry_out(self, view: View, now_s: float, plan: Plan | None = None) -> None:
+        """Do what the policy plans for these jobs."""
+        plan = self.plan(view) if plan is None else plan
         if plan.pools is None:
             carry_out_plan(self.state, self.rule, plan, view, self.name, now_s)
         else:

@@ -26,6 +26,7 @@ from cotenant.engine.ledger import (
     stand_in_line,
     start,
 )
+from cotenant.engine.letting_in import keep_out, recount, recount_of
 from cotenant.engine.listing import list_demoted
 from cotenant.engine.sharing import count_cells
 
@@ -360,12 +361,13 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
     drop_event(s.f, s.i, s.events, s.x, job)
     s.i[job, STATE] = PINNED
     _hold_fast(s, job, 1)
-    _recount(s, job)
+    recount_of(s, job)
 
 
 @entry
 def unpin(s: State, rule: Rule, job: int) -> None:
     """It may be stopped again, or is about to end."""
+    keep_out(s, job)
     s.i[job, STATE] = RUNNING
     _hold_fast(s, job, -1)
     s.run[s.x[N_RUN]] = job
@@ -373,7 +375,7 @@ def unpin(s: State, rule: Rule, job: int) -> None:
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[EPOCH] += 1  # whoever waits may displace it again
-    _recount(s, job)
+    recount_of(s, job)
 
 
 @kernel
@@ -384,14 +386,6 @@ def _hold_fast(s: State, job: int, sign: int) -> None:
         leaf, last = s.cls[s.i[job, CLASS], C_LEAF], s.pool.shape[0]
         s.asked.running[leaf, pool] -= sign * s.i[job, GPUS]
         s.asked.running[leaf, last] += sign * s.i[job, GPUS]
-
-
-@kernel
-def _recount(s: State, job: int) -> None:
-    at = s.i[job, SLICE]
-    while at >= 0:
-        recount(s, s.slices[at, SLICE_NODE])
-        at = s.slices[at, SLICE_NEXT]
 
 
 @kernel
@@ -407,7 +401,7 @@ def _unpromise_on(s: State, rule: Rule, n: int, mask: int, now: float) -> None:
     """Nobody may have these GPUs of a node: whoever was promised them waits again."""
     for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
         place = 0
-        while place < SLOTS:
+        while place < s.gpu.shape[1]:
             job = s.gpu[g, place]
             if (mask >> (g - s.gpu_first[n])) & 1 and job >= 0 and s.i[job, PROMISED] == 1:
                 unpromise(s, rule, job, now)
@@ -427,21 +421,3 @@ def shut_node(s: State, rule: Rule, n: int, shut: bool, now: float) -> None:
             release(s, job, now)
             enqueue(s, rule, job, now)
     recount(s, n)
-
-
-@entry
-def recount(s: State, n: int) -> None:
-    """What a node can give: nothing while it is shut, else all its GPUs but those of pinned jobs."""
-    cap, free = 0, 0
-    for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
-        pinned = False
-        for place in range(SLOTS):
-            if s.gpu[g, place] >= 0 and s.i[s.gpu[g, place], STATE] == PINNED:
-                pinned = True
-        if not pinned and s.node[n, NODE_SHUT] == 0:
-            cap += 1
-            free += 1 if s.gpu[g, 0] < 0 else 0
-    s.x[IDLE] += free - s.node[n, NODE_FREE]
-    s.node[n, NODE_CAP], s.node[n, NODE_FREE] = cap, free
-    s.x[STAMP] += 1
-    s.x[DIRTY] = 1

@@ -14,6 +14,7 @@ from cotenant.core.reasons import Cause, Reason, TenantFacts
 from cotenant.core.state import State
 from cotenant.core.workload import Ints
 from cotenant.engine.cycle import Engine
+from cotenant.engine.network import NetworkCare
 from cotenant.engine.walk import walk_order
 
 _NAMED_AHEAD = 5
@@ -65,9 +66,12 @@ def _reason(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float,
         text = f"it has been running since {state.f[row, col.SINCE]:g} s"
         if engine.traits.resizes and (said := engine.answers()(row)):
             text = f"{text}; {named(said, work.job_id)}"
+        text += named(_on_network(engine, row), work.job_id)
         return Reason(name, now_s, Cause.RUNNING, text, need)
     if status == col.PINNED:
         return Reason(name, now_s, Cause.RUNNING, "it runs and may not be stopped", need)
+    if engine.network is not None and row in engine.network.waiting:
+        return Reason(name, now_s, Cause.NETWORK, named(_for_network(engine.network, row), work.job_id), need)
     if status == col.HELD:
         return Reason(name, now_s, Cause.HELD, "it is held until somebody releases it", need)
     if state.cls[state.i[row, col.CLASS], col.C_POOLS] == 0:
@@ -82,6 +86,31 @@ def _reason(engine: Engine, work: Who, cluster: Cluster, row: int, now_s: float,
         text = said or f"the plan of '{engine.name}' does not run it now; it needs {need} GPUs and {idle} are idle"
         return Reason(name, now_s, Cause.BEHIND_HEAD, text, need, idle)
     return _waiting_reason(engine, work, row, now_s, engine.order(now_s) if order is None else order)
+
+
+def _on_network(engine: Engine, row: int) -> str:
+    """What the network makes of a running job; nothing where it has its links for itself."""
+    found = None if engine.network is None else engine.network.slowed_by(engine.state, row)
+    if engine.network is None or found is None or found[0] > 1 - 1e-9:
+        return ""
+    speed, link, others = found
+    where = engine.network.senders.topology.name(link)
+    shared = f"shares {where} with {_rows(others)}" if others else f"sends over {where}"
+    return f"; it {shared} and goes at {speed:.2f} of its speed alone"
+
+
+def _for_network(care: NetworkCare, row: int) -> str:
+    """Why a job waits for the network."""
+    waits = care.waiting[row]
+    return (
+        f"it would share {care.senders.topology.name(waits.link)} with {_rows(sorted(waits.after))}: if it starts after"
+        f" that, all whom it concerns end {waits.saves_s:.0f} s sooner in sum, as believed"
+    )
+
+
+def _rows(rows: list[int]) -> str:
+    more = f" and {len(rows) - _NAMED_AHEAD} others" if len(rows) > _NAMED_AHEAD else ""
+    return ", ".join(f"row {row}" for row in rows[:_NAMED_AHEAD]) + more
 
 
 def tenant_facts(engine: Engine, work: Who, row: int) -> TenantFacts | None:

@@ -43,6 +43,7 @@ def check(state: State) -> None:
         asked = state.cls[i[job, col.CLASS], col.C_NODES]
         _require(asked in (0, len(parts)) and (asked == 0 or len(set(parts)) == 1), f"job {job} is split as {parts}")
         tenant_used[i[job, col.TENANT]] += 0 if i[job, col.OPPORTUNISTIC] else gpus
+    pinned = pinned[i[pinned, col.LETS_IN] == 0]
     if x[col.SHARING]:
         used = _used_when_shared(state, np.concatenate([running, pinned]))
     shut = _shut_gpus(state, pinned) if len(pinned) or node[:, col.NODE_SHUT].any() else np.zeros(len(node), np.int64)
@@ -57,7 +58,7 @@ def check(state: State) -> None:
     _require(bool((tenant_used == state.quota[:, col.Q_USED]).all()), "GPUs per tenant do not add up")
     _require(bool((tenant_used <= state.quota[:, col.Q_LIMIT]).all()), "a tenant is over its quota")
     if x[col.TENANTS]:
-        _check_tenants(state, np.concatenate([running, pinned]))
+        _check_tenants(state, np.flatnonzero(np.isin(states, (col.RUNNING, col.PINNED))))
     waiting = int((i[:, col.STATE] == col.WAITING).sum())
     _require(waiting == x[col.N_WAITING] == int(state.cls[:, col.C_LEN].sum()), "waiting jobs do not add up")
     _require(int((i[:, col.STATE] == col.ASIDE).sum()) == x[col.N_ASIDE], "jobs set aside do not add up")
@@ -124,7 +125,7 @@ def _used_when_shared(state: State, running: Ints) -> Ints:
     i_turn = state.i[:, col.TURN]
     limit = np.repeat(state.gpu_gib[kinds], np.diff(state.gpu_first))
     for g, company in enumerate(expected):
-        _require(len(company) <= col.SLOTS, f"GPU {g} is shared by {len(company)} jobs")
+        _require(len(company) <= state.gpu.shape[1], f"GPU {g} is shared by {len(company)} jobs")
         turns: dict[int, float] = {0: 0.0}
         for job in company if len(company) > 1 else ():
             turn = int(i_turn[job])

@@ -58,7 +58,7 @@ class LiveRows:
 
     def __init__(
         self, cluster: Cluster, placement: PlacementRule, rule: Rule, speed: np.ndarray, *, costs: StopCosts,
-        sharing: bool = False, gpu_gib: Floats | None = None, start_s: float = 0.0,
+        sharing: bool = False, gpu_gib: Floats | None = None, start_s: float = 0.0, most_slices: int = 0,
     ) -> None:  # fmt: skip
         none = np.zeros(0)
         self.cluster, self.placement, self.rule = cluster, placement, rule
@@ -66,6 +66,7 @@ class LiveRows:
         self.state: State = build_state(
             make_workload("live", none, none.astype(np.int64), none), cluster, placement, belief_s=none, restore_s=none,
             draw=none, speed=speed, skew=np.full(1, np.nan), sharing=sharing, gpu_gib=gpu_gib, costs=costs, tiers=True,
+            most_slices=most_slices,
         )  # fmt: skip
         self.state.t[col.NOW] = self.state.t[col.BUSY_SINCE] = start_s
         self._used = 0

@@ -111,6 +111,7 @@ def _only_shares(plan: Plan, state: State) -> bool:
     return all(
         state.i[row, col.STATE] == col.RUNNING
         and (state.f[row, col.CAP], state.i[row, col.TURN]) == (terms.cap, terms.turn)
+        and (state.i[row, col.SLICED], state.i[row, col.COLUMN]) == (terms.sliced, terms.column)
         and bool(state.i[row, col.OPPORTUNISTIC]) == terms.opportunistic
         for row, terms in plan.terms.items()
     )
@@ -176,4 +177,4 @@ def _write_terms(plan: Plan, wanted: dict[int, Places], starts: list[int], state
             counted = int(state.i[row, col.OPPORTUNISTIC]) - int(terms.opportunistic)
             state.quota[state.i[row, col.TENANT], col.Q_USED] += counted * state.i[row, col.GPUS]
         state.i[row, col.OPPORTUNISTIC] = int(terms.opportunistic)
-        state.i[row, col.TURN] = terms.turn
+        state.i[row, [col.TURN, col.SLICED, col.COLUMN]] = terms.turn, terms.sliced, terms.column

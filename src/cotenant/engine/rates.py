@@ -138,7 +138,7 @@ def speed_beside(s: State, ratio: Cube, eased: Matrix, job: int, g: int, gpu_typ
     at work, each for its share of the time and independent of the others.
     """
     slow, held_back = 1.0, 0
-    for place in range(SLOTS):
+    for place in range(s.gpu.shape[1]):
         other = s.gpu[g, place]
         if disturbs(s, other, job):
             slow += loss_to(s, ratio, eased, job, other, gpu_type)
@@ -149,7 +149,7 @@ def speed_beside(s: State, ratio: Cube, eased: Matrix, job: int, g: int, gpu_typ
     speed, pausing = 0.0, held_back
     while True:  # all parts of those that are held back, as those that pause
         chance, less = 1.0, slow
-        for place in range(SLOTS):
+        for place in range(s.gpu.shape[1]):
             if (held_back >> place) & 1:
                 other = s.gpu[g, place]
                 if (pausing >> place) & 1:
@@ -226,7 +226,7 @@ def paired_speeds(s: State, pair: Cube, jobs: Ints, out: Floats) -> None:
                 if not (s.slices[at, SLICE_MASK] >> (g - first)) & 1:
                     continue
                 share = 1.0
-                for place in range(SLOTS):
+                for place in range(s.gpu.shape[1]):
                     other = s.gpu[g, place]
                     if other >= 0 and other != job and at_work(s, other):
                         share *= pair[kind, s.i[other, SPEED_ROW], gpu_type] / base

@@ -212,7 +212,7 @@ def _company_may_leave(s: State, job: int, at: int) -> bool:
     while piece >= 0:
         mask, g = s.slices[piece, SLICE_MASK], s.gpu_first[s.slices[piece, SLICE_NODE]]
         while mask:
-            for place in range(SLOTS):
+            for place in range(s.gpu.shape[1]):
                 other = s.gpu[g, place] if mask & 1 else -1
                 if other >= 0 and other != job and not _may_take(s, other, at):
                     return False

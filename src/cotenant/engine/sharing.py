@@ -77,7 +77,7 @@ def occupy(
         for g in range(first, end):
             if (mask >> (g - first)) & 1:
                 place = 0
-                while place < SLOTS - 1 and gpu[g, place] >= 0:
+                while place < gpu.shape[1] - 1 and gpu[g, place] >= 0:
                     place += 1
                 gpu[g, place] = job
                 if place == 0:
@@ -104,7 +104,7 @@ def vacate(
             if not (mask >> (g - first)) & 1:
                 continue
             kept = 0
-            for place in range(SLOTS):
+            for place in range(gpu.shape[1]):
                 other = gpu[g, place]
                 gpu[g, place] = -1
                 if other >= 0 and other != job:

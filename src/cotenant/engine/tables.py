@@ -87,6 +87,7 @@ def build_state(
     costs: StopCosts | None = None,
     job_costs: JobCosts | None = None,
     tiers: bool = False,
+    most_slices: int = 0,
 ) -> State:
     """Lay out all tables for the jobs of `work`, nothing arrived yet.
 
@@ -95,7 +96,7 @@ def build_state(
     jobs may sit on one; with `overcommits` a quota bars nobody. `need_gib` is what each job needs of the memory of
     each of its GPUs, `gpu_gib` what a GPU of each type has. `costs` says what stopping takes where that holds GPUs,
     which gives them identities too, `job_costs` the same where jobs differ; `tiers` makes room for priorities that
-    come later.
+    come later; a GPU may be cut into `most_slices`, and so have so many jobs.
     """
     rows, costs = len(work), costs or StopCosts()
     each = job_costs or JobCosts.alike(costs, rows)
@@ -130,7 +131,8 @@ def build_state(
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
     gpus = int(node[:, col.NODE_CAP].sum())
-    most = gpus * (col.SLOTS if sharing else 1)
+    places = max(col.SLOTS, most_slices)
+    most = gpus * (places if sharing else 1)
     spare = (6 if lags else 3) * most + 16
     slices = np.zeros((spare, 4), np.int64)
     slices[:, col.SLICE_NEXT] = np.arange(1, spare + 1)
@@ -138,7 +140,7 @@ def build_state(
     x = np.zeros(col.INT_SCALARS, np.int64)
     x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
     x[col.SHARING], x[col.LAGS], x[col.ROTATES] = int(sharing), int(lags), int(rotates)
-    gpu, gpu_first = _gpus(node, sharing)
+    gpu, gpu_first = _gpus(node, places, sharing)
     first, last = measure or (0, rows - 1)
     x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
     x[col.N_MEASURED_LEFT] = max(min(last, rows - 1) - first + 1, 0)
@@ -244,7 +246,7 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
             factor = group.count if counts_only else 1
             sizes += [group.gpus_per_node * factor] * count
             cpus += [group.cpus * factor] * count
-            mems += [group.mem_gib * factor] * count
+            mems += [(group.mem_gib + group.borrow_gib) * factor] * count
         if counts_only:
             sizes[lo:], cpus[lo:], mems[lo:] = [sum(sizes[lo:])], [sum(cpus[lo:])], [sum(mems[lo:])]
         largest = max(sizes[lo:])
@@ -256,12 +258,12 @@ def _nodes(cluster: Cluster, counts_only: bool) -> tuple[IntMatrix, np.ndarray, 
     return node, host, np.array(pool_rows, np.int64)
 
 
-def _gpus(node: IntMatrix, sharing: bool) -> tuple[IntMatrix, Ints]:
+def _gpus(node: IntMatrix, places: int, sharing: bool) -> tuple[IntMatrix, Ints]:
     """Who uses each GPU (nobody yet), and where the GPUs of each node begin; no GPUs unless they are shared."""
     first = np.concatenate([[0], np.cumsum(node[:, col.NODE_SIZE])]).astype(np.int64)
     if sharing and (node[:, col.NODE_SIZE] > 62).any():
         raise InputError("sharing GPUs needs to know nodes: use a placement other than count")
-    return np.full((int(first[-1]) if sharing else 0, col.SLOTS), -1, np.int64), first
+    return np.full((int(first[-1]) if sharing else 0, places), -1, np.int64), first
 
 
 def _partition_of(work: Workload, cluster: Cluster) -> Ints:

@@ -103,7 +103,7 @@ def _free(s: State, event: Event) -> bool:
 
     Where jobs take turns there may be others, so many as share a GPU at most.
     """
-    place = col.SLOTS - 1 if s.x[col.ROTATES] else 0
+    place = s.gpu.shape[1] - 1 if s.x[col.ROTATES] else 0
     if sum(gpus for _, gpus, _ in event.places) != s.i[event.at, col.GPUS]:
         return False
     for node, gpus, mask in event.places:

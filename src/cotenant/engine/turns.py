@@ -177,7 +177,7 @@ def meets(s: State, job: int, what: int, kept: Ints) -> bool:
     while at >= 0:
         g, mask = s.gpu_first[s.slices[at, SLICE_NODE]], s.slices[at, SLICE_MASK]
         while mask:
-            for place in range(SLOTS if mask & 1 else 0):
+            for place in range(s.gpu.shape[1] if mask & 1 else 0):
                 other = s.gpu[g, place]
                 apart = other >= 0 and s.i[other, TURN] * s.i[job, TURN] > 0 and s.i[other, TURN] != s.i[job, TURN]
                 if apart and _is(s, other, what, kept):

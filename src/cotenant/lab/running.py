@@ -42,7 +42,9 @@ class PlayOptions(TypedDict, total=False):
     fail_nodes: str | None
     crash: str
     power: str
+    oversubscribe: str
     defrag: bool
+    network: str
     skip_infeasible: bool
 
 

@@ -47,6 +47,7 @@ BUILT_IN = {
     "horus+": "horus:HorusPlus",
     "philly": "philly:Philly",
     "slurm": "slurm:SlurmPriority",
+    "slices": "slices:SlicedGpus",
 }
 """Names of ours, with module and class: only what is asked for is loaded."""
 

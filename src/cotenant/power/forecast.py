@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
 from cotenant.learning.boosting import BoostedTrees, Boosting, fit
-from cotenant.power.windows import DAY, WEEK, Floats, features, mean_ahead
+from cotenant.power.windows import DAY, WEEK, Floats, features, features_now, mean_ahead
 
 _OUTAGE = 0.25  # of the usual number of busy nodes: steps below it teach nothing
 _LEAST_ROWS = 2 * DAY
@@ -83,7 +83,7 @@ class LearnedForecast:
         if not self._models:
             return now, now
         reach = WEEK + 2 * self._ahead + 1
-        row = features(np.array(self._time[-reach:]), np.array(self._used[-reach:]), self._ahead)[-1:]
+        row = features_now(np.array(self._time[-reach:]), np.array(self._used[-reach:]), self._ahead)
         near, far = (now + sum(float(m.predict(row)[0]) for m in models) / len(models) for models in self._models)
         return near, far
 

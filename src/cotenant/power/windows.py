@@ -72,3 +72,27 @@ def features(time_s: Floats, used: Floats, ahead: int) -> Floats:
         # What followed at this time a day and a week ago, against the value then.
         columns += [shifted(mean, back - steps + 1) - shifted(used, back) for back in (DAY, WEEK) if back >= steps]
     return np.column_stack(columns)
+
+
+def features_now(time_s: Floats, used: Floats, ahead: int) -> Floats:
+    """The last row of `features`, from what it looks at alone."""
+    now, last = len(used) - 1, used[-1]
+
+    def value(ago: int) -> float:
+        return float(used[now - ago]) if ago <= now else np.nan
+
+    def window(steps: int, ago: int = 0) -> tuple[float, float]:
+        """Mean and deviation over the steps that ended so long ago."""
+        if ago + steps > now + 1:
+            return np.nan, np.nan
+        mean, deviation = trailing(used[now - ago - steps + 1 : now - ago + 1], steps)
+        return float(mean[-1]), float(deviation[-1])
+
+    row = [time_s[-1] % 86400 / 3600, (time_s[-1] // 86400 + 3) % 7, last]
+    row += [last - value(lag) for lag in _LAGS]
+    for steps in _WINDOWS:
+        mean, deviation = window(steps)
+        row += [last - mean, deviation]
+    for steps in (ahead, 2 * ahead):
+        row += [window(steps, back - steps + 1)[0] - value(back) for back in (DAY, WEEK) if back >= steps]
+    return np.array([row])

@@ -16,7 +16,7 @@ from cotenant.report.units import number
 METRICS = (
     "avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "avg_queue_s", "wdmr", "value_earned", "makespan_s",
     "gpu_utilization", "goodput", "preemptions", "restarts", "lost_gpu_h", "nodes_asleep", "wakeups_per_day",
-    "saved_kwh", "jobs_delayed_by_waking", "fairness_jain",
+    "saved_kwh", "jobs_delayed_by_waking", "fairness_jain", "network_lost_gpu_h",
 )  # fmt: skip
 """Columns of a comparison row that are averaged over seeds."""
 

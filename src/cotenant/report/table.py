@@ -65,6 +65,7 @@ FIELDS = (
     Field("preemptions", "preempt.", "count", -1, "times a running job was stopped"),
     Field("restarts", "restarts", "count", -1, "starts after a failure or a lost node"),
     Field("lost_gpu_h", "lost GPU-h", "amount", -1, "GPU-hours spent on restarts and lost work"),
+    Field("network_lost_gpu_h", "net GPU-h", "amount", -1, "GPU-hours of work not done because links were shared"),
     Field("nodes_asleep", "asleep", "amount", 1, "nodes asleep, mean over the run"),
     Field("wakeups_per_day", "wakes/day", "amount", -1, "times a day that nodes were woken"),
     Field("saved_kwh", "saved kWh", "amount", 1, "energy that sleeping nodes did not take, cooling included"),

@@ -24,6 +24,8 @@ Environment, set by the service for each attempt:
     COTENANT_CHECKPOINT_DIR         where checkpoints live; the same for all attempts of a job
     COTENANT_CHECKPOINT_INTERVAL_S  seconds between checkpoints (0: after every step)
     COTENANT_GPU_MEM_GIB            memory of each GPU that this job may use, where the job file names it (gpu_mem)
+    COTENANT_GPU_MEM_PEAK_GIB       all that it needs at its peak, where it can do with less (gpu_mem_min) and may be
+                                    granted that (`serve --oversubscribe`); what it is granted changes while it runs
     COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
     COTENANT_HOLD                   of a process that is started ahead of its GPUs: where it waits for them, `job` (in
                                     `runtime.job()`, before it uses any) or `steps` (before its first step)
@@ -45,6 +47,7 @@ from __future__ import annotations
 from ._checkpoint import CheckpointStore
 from ._job import EXIT_PREEMPTED, EXIT_TERMINATED, Job
 from ._open import job
+from ._requests import Requests
 from .protocol import VERSION, Settings
 
-__all__ = ["EXIT_PREEMPTED", "EXIT_TERMINATED", "VERSION", "CheckpointStore", "Job", "Settings", "job"]
+__all__ = ["EXIT_PREEMPTED", "EXIT_TERMINATED", "VERSION", "CheckpointStore", "Job", "Requests", "Settings", "job"]

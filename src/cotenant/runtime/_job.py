@@ -176,6 +176,16 @@ class Job:
         return self._settings.throttle_s or 0.0
 
     @property
+    def gpu_mem_gib(self) -> float:
+        """Memory of each GPU that the job is granted now; 0 where nobody limits it."""
+        return self._settings.gpu_mem_gib or number(os.environ.get("COTENANT_GPU_MEM_GIB"), 0.0)
+
+    @property
+    def squeezed(self) -> bool:
+        """Whether that is less than it needs at its peak (`gpu_mem` of its job file)."""
+        return 0 < self.gpu_mem_gib < number(os.environ.get("COTENANT_GPU_MEM_PEAK_GIB"), 0.0) - 1e-6
+
+    @property
     def learning_rate_scale(self) -> float:
         """What to multiply the learning rate of the base size by; `runtime.torch.attach` does so by itself.
 

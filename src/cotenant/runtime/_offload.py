@@ -1,9 +1,11 @@
-"""Memory beyond the job's limit: what an optimizer remembers lies in host memory between its steps.
+"""Memory beyond the job's limit: what an optimizer remembers, or activations, lie in host memory meanwhile.
 
 The peak of a step is in its backward pass, where activations and what the optimizer remembers are there together. A job
 that would pass its limit (COTENANT_GPU_MEM_GIB) moves the latter to pinned host memory after every optimizer step and
 back before the next one, when activations are gone: it gets slower instead of failing. Plain copies, never the
-driver's managed memory, whose pages come and go at any time and slow down everybody on the GPU.
+driver's managed memory, whose pages come and go at any time and slow down everybody on the GPU. The limit may change
+while the job runs: what a job is granted depends on who is beside it. Activations, which a forward pass keeps for the
+backward pass, are for scripts that ask for it (`HostActivations`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ class HostMemory:
     """
 
     def __init__(self, optimizer: Any, limit: float, peak: Callable[[], float], pin: bool = True) -> None:
-        self._optimizer, self._limit, self._peak, self._pin = optimizer, limit, peak, pin
+        self._optimizer, self.limit, self._peak, self._pin = optimizer, limit, peak, pin
         self._before = 0.0  # the peak of a pass without anything that the optimizer remembers
         self._kept: dict[tuple[int, str], Any] = {}  # buffers on the host, used again and again
         self.active = False
@@ -49,12 +51,40 @@ class HostMemory:
     def _go(self, *_: Any) -> None:
         tensors = self._tensors()
         held = sum(value.numel() * value.element_size() for _, _, value in tensors)
-        if not self.active and max(self._before + held, self._peak()) <= self._limit:
+        whole = self._before + held  # a peak that was seen tells nothing any more once something lay on the host
+        needed = whole if self._kept else max(whole, self._peak())
+        self.active = needed > self.limit
+        if not self.active:
             return
-        self.active = True
         for parameter, name, value in tensors:
             at = id(parameter), name
             if at not in self._kept:
                 self._kept[at] = value.new_empty(value.shape, device="cpu", pin_memory=self._pin)
             self._kept[at].copy_(value)  # waits for the step, so that the memory is free when the next pass begins
             self._optimizer.state[parameter][name] = self._kept[at]
+
+
+class HostActivations:
+    """Hooks for `torch.autograd.graph.saved_tensors_hooks`: large tensors that a forward pass keeps wait on the host.
+
+    Parameters stay, for they are on the GPU anyhow. `least` are the bytes from which on a copy is worth it.
+    """
+
+    def __init__(self, torch: Any, pin: bool = True, least: int = 2**20) -> None:
+        self._torch, self._pin, self._least = torch, pin, least
+        self.bytes = 0  # moved so far
+
+    def pack(self, tensor: Any) -> tuple[Any, Any]:
+        """To the host, with where it belongs; small ones and parameters stay."""
+        size = tensor.numel() * tensor.element_size()
+        if size < self._least or (tensor.is_leaf and tensor.requires_grad) or tensor.is_sparse:
+            return None, tensor
+        held = self._torch.empty(tensor.size(), dtype=tensor.dtype, layout=tensor.layout, pin_memory=self._pin)
+        held.copy_(tensor, non_blocking=self._pin)
+        self.bytes += size
+        return tensor.device, held
+
+    def unpack(self, packed: tuple[Any, Any]) -> Any:
+        """Back to where it was."""
+        device, held = packed
+        return held if device is None else held.to(device, non_blocking=self._pin)

@@ -56,6 +56,7 @@ class Settings:
     gpus: int | None = None
     throttle_s: float | None = None
     learning_rate_scale: float | None = None
+    gpu_mem_gib: float | None = None  # of each GPU: what it is granted of its peak
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("accumulation", 1), ("workers", 0), ("gpus", 0)):
@@ -66,6 +67,8 @@ class Settings:
             raise ProtocolError(f"throttle_s must be finite and not negative, not {self.throttle_s}")
         if self.learning_rate_scale is not None and not 0 < self.learning_rate_scale < math.inf:
             raise ProtocolError(f"learning_rate_scale must be finite and positive, not {self.learning_rate_scale}")
+        if self.gpu_mem_gib is not None and not 0 < self.gpu_mem_gib < math.inf:
+            raise ProtocolError(f"gpu_mem_gib must be finite and positive, not {self.gpu_mem_gib}")
 
     def given(self) -> dict[str, int | float]:
         """The fields that carry an opinion."""

@@ -11,13 +11,15 @@ import os
 import random
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from ._job import Job
-from ._offload import HostMemory
+from ._offload import HostActivations, HostMemory
+from .protocol import Settings
 
 FILE = "state.pt"
 HEADROOM = 0.9  # of the limit, for what the allocator cannot use
@@ -54,7 +56,8 @@ def attach(job: Job, **parts: Stateful) -> int:
             follow_learning_rate(job, part)
             if fraction is not None:
                 total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-                HostMemory(part, HEADROOM * fraction * total, torch.cuda.max_memory_allocated)
+                memory = HostMemory(part, HEADROOM * fraction * total, torch.cuda.max_memory_allocated)
+                follow_memory(job, memory)
 
     def save(path: Path) -> None:
         state = {name: part.state_dict() for name, part in parts.items()}
@@ -119,14 +122,44 @@ def follow_learning_rate(job: Job, optimizer: Any) -> None:
     optimizer.register_state_dict_pre_hook(put_back)
 
 
-def limit_memory() -> float | None:
+def follow_memory(job: Job, memory: HostMemory) -> None:
+    """Have an optimizer keep on the host what the job is not granted, also when that changes. `attach` calls it."""
+    torch: Any = import_module("torch")
+
+    def change(settings: Settings) -> None:
+        if settings.gpu_mem_gib is not None and HEADROOM * settings.gpu_mem_gib * 2**30 != memory.limit:
+            memory.limit = HEADROOM * settings.gpu_mem_gib * 2**30
+            torch.cuda.empty_cache()  # what others are granted must not lie in this process's cache
+            limit_memory(settings.gpu_mem_gib)
+
+    job.on_change(change)
+
+
+def saved_on_host(job: Job, *, least: int = 2**20) -> AbstractContextManager[Any]:
+    """Around a forward pass: while the job is granted less than its peak, activations wait in pinned host memory.
+
+    with saved_on_host(job):
+        loss = model(batch).mean()
+    loss.backward()
+
+    Slower by two copies of them, so only for jobs whose memory they are; with all its memory nothing changes.
+    """
+    torch: Any = import_module("torch")
+    if not job.squeezed:
+        return nullcontext()
+    moved = HostActivations(torch, torch.cuda.is_available(), least)
+    hooks: AbstractContextManager[Any] = torch.autograd.graph.saved_tensors_hooks(moved.pack, moved.unpack)
+    return hooks
+
+
+def limit_memory(limit_gib: float | None = None) -> float | None:
     """Keep to the job's limit of GPU memory (COTENANT_GPU_MEM_GIB), where it has one and CUDA is there.
 
     PyTorch then raises its out-of-memory error in this process, before a co-runner on the same GPU has to. Returns the
     largest fraction of a GPU that was set, or None. `attach` calls it; others call it before their first tensor.
     """
     try:
-        limit_gib = float(os.environ.get("COTENANT_GPU_MEM_GIB", ""))
+        limit_gib = float(os.environ.get("COTENANT_GPU_MEM_GIB", "")) if limit_gib is None else limit_gib
     except ValueError:
         return None
     torch: Any = import_module("torch")

@@ -128,7 +128,8 @@ class CoreService:
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         board = ShareBoard(self.store, machines.nodes, self.planner.standing, options.grace_s)
-        self.desk = Desk(self.store, self.planner, machines, self.reports.of, self.forecasts, rules, self.usage, board)
+        told = machines, self.reports.of, self.forecasts, rules, self.usage, board
+        self.desk = Desk(self.store, self.planner, *told, lambda job: self.reports.told(job).gpu_mem_gib)
         self.foreign = ForeignJobs(self.store, backend, self.desk)
         self.tenants = LiveTenants(self.store, machines)
         self.accounts = Accounts(self.store, board)

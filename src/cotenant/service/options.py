@@ -56,9 +56,10 @@ class Options:
     time. `check_invariants`: the engine's own rules are checked after every decision, for tests. `max_priority`: the
     highest that others than admins may ask for. `notify`: whom to tell of jobs. `forecast_every_s`: the least time
     between two forecasts of all jobs; 0: there are none. `defrag`: running jobs are moved together where that lets a
-    gang start. `failure_rule`: after how many failures a node or GPU is not well. `cluster`: tenants and what is said
-    of nodes, for a home that has no tree of tenants yet. `hook` is called with a name before and after every journal
-    write and every act.
+    gang start. `oversubscribe`: how far the peaks of jobs that can do with less may pass a GPU's memory (empty: they
+    must fit). `failure_rule`: after how many failures a node or GPU is not well. `cluster`: tenants and what is said of
+    nodes, for a home that has no tree of tenants yet. `hook` is called with a name before and after every journal write
+    and every act.
     """
 
     home: Path
@@ -86,6 +87,7 @@ class Options:
     notify: NotifySettings = NOBODY
     forecast_every_s: float = 0.0
     defrag: bool = False
+    oversubscribe: str = ""
     cluster: Cluster | None = None
     failure_rule: FailureRule = USUAL
 

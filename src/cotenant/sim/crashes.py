@@ -89,7 +89,7 @@ class Crashes:
         self.count = dict.fromkeys(RECOVERY_S, 0)
         self.down_s = dict.fromkeys(RECOVERY_S, 0.0)
         self.redone_gpu_s = 0.0
-        self._places = col.SLOTS if state.x[col.SHARING] else 1
+        self._places = state.gpu.shape[1] if state.x[col.SHARING] else 1
         self._draws: dict[tuple[str, int], np.random.Generator] = {}
         self.due: list[tuple[float, str, int]] = []  # a heap of (when, part, node)
         for number, part in enumerate(RECOVERY_S):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cotenant._version import __version__
+from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.beliefs.stage_times import believed_stages
 from cotenant.compat import Compat
 from cotenant.core import columns as col
@@ -37,8 +38,10 @@ from cotenant.sim.failures import Outages, check_often
 from cotenant.sim.hosts import PLAIN, is_allocated, make_allocation
 from cotenant.sim.hosts import summary as host_summary
 from cotenant.sim.metrics import jct_metrics, lost_parts, peak_rss_mib, stop_ledger
+from cotenant.sim.network import care_of, check_network, network_figures, senders_of, with_network
 from cotenant.sim.pair_watch import PairWatch
-from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, truth
+from cotenant.sim.services import Serving
+from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, slicing, truth
 from cotenant.sim.stall import Stall
 from cotenant.sim.tenants import by_tenant
 from cotenant.workload.failing import failure_figures
@@ -88,16 +91,30 @@ class Simulation:
         believed = self.stages and believed_stages(self.stages, self.traits.stage_noise, experiment.seed)
         known = facts(self.state, experiment, self.work, belief, self.profile, believed)
         speeds = truth(experiment, shared, self.traits, self.profile, self.true_stages)
+        cuts = slicing(experiment, self.work, self.traits, self.profile)
+        self.sliced = None if cuts is None else SliceSpeeds(cuts)
+        if self.sliced is not None:
+            known, speeds = replace(known, slicing=cuts), self.sliced
+        allocated = is_allocated(experiment, self.profile)
+        senders = senders_of(experiment, self.work, self.profile, self.traits, allocated)
+        speeds = with_network(senders, speeds)
         self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, speeds)
         if self.elastic is not None:
             jobs = self.elastic.jobs
             known = replace(known, elastic=jobs.elastic, training=self.elastic.training, sizes=jobs.sizes)
             speeds = self.elastic
         self.allocation = None
-        if is_allocated(experiment, self.profile):
+        if allocated:
             self.allocation = make_allocation(experiment, self.work, self.state, self.profile, self.traits)
         defrag = Defragmenter() if experiment.defrag else None
-        self.engine = Engine(self.state, self.policy, self._rule(), known, speeds, self.allocation, defrag)
+        care = care_of(experiment, senders)
+        self.serving, guard = None, None
+        if experiment.services:
+            about = self.profile, experiment.cluster, start, experiment.seed
+            self.serving = Serving(experiment.services, self.state, *about)
+            speeds, guard = self.serving.rates(speeds), self.serving.guard
+        rule = self._rule()
+        self.engine = Engine(self.state, self.policy, rule, known, speeds, self.allocation, defrag, care, guard)
         self.transitions: list[tuple[float, Transition]] = []  # in order, where they are to be written down
         self.state.x[col.LOGGING] = int(experiment.transitions)
         self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
@@ -108,6 +125,8 @@ class Simulation:
         work = self.compat.workload(e.workload)
         state = self._lay_out(work)
         bad = infeasible(state)
+        if len(bad) and bad[-1] >= len(work):
+            raise InputError(f"services: no GPU of cluster '{e.cluster.spec}' is open to some: see gpu_type and tenant")
         if len(bad):
             model = work.model.names[work.model.code[bad[0]]]
             first = f"job '{work.job_id[bad[0]]}' asks for {work.asks(bad[0])}{_host_needs(work, bad[0], e.cluster)}"
@@ -156,14 +175,20 @@ class Simulation:
         while True:
             limit_s = until_s if self.power is None else min(until_s, self.power.next_s)
             limit_s = limit_s if self.crashes is None else min(limit_s, self.crashes.next_s)
+            if self.serving is not None:
+                limit_s = self._serve(limit_s)
             code = loop.run(state, self._asked(), self.outages.table, self.outages.horizon_s, limit_s, step)
             if self.power is not None and (code in (loop.STUCK, loop.PAUSED) or limit_s < until_s):
                 code = self._power_step(code, limit_s, until_s)
             if self.crashes is not None and code == loop.REACHED_UNTIL and limit_s < until_s:
                 self.crashes.at(self.engine, limit_s)
                 code = loop.PAUSED
+            if self.serving is not None and self.serving.goes_on(code, state, limit_s):
+                state.t[col.NOW], code = limit_s, loop.PAUSED if limit_s < until_s else loop.REACHED_UNTIL
             if self.experiment.check_invariants:
                 check(state)
+            if code == loop.NEEDS_TURNS and self._network_lets_go():
+                code = loop.NEEDS_DECISION
             if code != loop.NEEDS_DECISION:
                 self._write_down()
             if code == loop.NEEDS_DECISION:
@@ -199,13 +224,35 @@ class Simulation:
                 progress(int(state.x[col.N_FINISHED]), len(self.work))
 
     def _asked(self) -> Rule:
-        """The rule, but that Python decides while somebody waits, where jobs may be moved."""
+        """The rule, but that Python decides while somebody waits, where jobs may be moved or share a network."""
         rule = self.engine.rule
-        if self.engine.defrag is None or rule.flags[col.EXTERNAL]:
+        if (self.engine.defrag is None and self.engine.network is None) or rule.flags[col.EXTERNAL]:
             return rule
         flags = rule.flags.copy()
         flags[col.EXTERNAL] = 1
         return rule._replace(flags=flags)
+
+    def _network_lets_go(self) -> bool:
+        """Whether somebody no longer waits for the network, and the policy is to be asked because of that."""
+        care = self.engine.network
+        if care is None or not care.waiting:
+            return False
+        care.before(self.state, self.engine.rule, float(self.state.t[col.NOW]))
+        return bool(self.state.x[col.N_WAITING] and (self.traits.wakes or not self.traits.plans))
+
+    def _serve(self, limit_s: float) -> float:
+        """Look after the services if it is time to; when to do so next, at the latest at a limit."""
+        assert self.serving is not None
+        now_s = float(self.state.t[col.NOW])
+        if self.serving.next_s <= now_s:
+            self.serving.at(self.engine, now_s)
+            if self.state.x[col.N_WAITING] or self.serving.guard.to_leave(self.state, now_s):
+                self.engine.cycle(now_s)
+            else:
+                self.engine.settle(now_s)
+            loop.settle_decision(self.state, now_s)
+            self._write_down()
+        return min(limit_s, self.serving.next_s)
 
     def _write_down(self) -> None:
         if self.experiment.transitions:
@@ -251,13 +298,15 @@ class Simulation:
 
     def outcome(self) -> Outcome:
         """The result so far."""
-        e, state, work = self.experiment, self.state, self.work
-        _close_open_runs(state)
+        e, work = self.experiment, self.work
+        _close_open_runs(self.state)
+        state = self.state._replace(f=self.state.f[: len(work)], i=self.state.i[: len(work)])  # without replicas
         rank = np.arange(len(work))
         measured = (rank >= state.x[col.MEASURE_FROM]) & (rank <= state.x[col.MEASURE_TO])
         finish = state.f[:, col.FINISH].copy()
         points, rows = int(state.x[col.N_SERIES]), int(state.x[col.N_SEGMENTS])
         series, segments = state.series[:points].copy(), np.concatenate([state.segments[:rows], _open_segments(state)])
+        segments = segments if self.serving is None else segments[segments[:, 0] < len(work)]
         startup, restoring = lost_parts(state)
         result = Outcome(
             policy=e.policy,
@@ -311,8 +360,11 @@ class Simulation:
             **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
             **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
             **({} if self.crashes is None else self.crashes.summary()),
+            **({} if self.serving is None else self.serving.summary(float(state.t[col.NOW]))),
             **self.policy.figures(), **failure_figures(work),
             **({} if self.engine.defrag is None else self.engine.defrag.figures()),
+            **network_figures(self.engine.rates, self.engine.network),
+            **({} if self.sliced is None else {"reconfigurations": self.sliced.changes}),
             "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
             "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
             "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
@@ -405,6 +457,7 @@ def _validate(e: Experiment) -> None:
         raise InputError(f"--round {e.round_s:g} must be above 0 seconds")
     if e.defrag and e.allocator not in ("fixed", "proportional"):
         raise InputError(f"--defrag does not go with --allocator {e.allocator}, which places jobs itself")
+    check_network(e)
     if e.power and (e.fail_nodes is not None or e.placement.split(":")[0] == "count"):
         raise InputError("--power needs nodes that do not fail, and a placement that knows them")
     if e.crash and (e.fail_nodes is not None or e.power or e.placement.split(":")[0] == "count"):
@@ -413,6 +466,12 @@ def _validate(e: Experiment) -> None:
         raise InputError("--fail-nodes needs a placement that knows nodes: use --placement consolidated")
     if e.fail_nodes is not None:
         check_often(e.fail_nodes, float(e.workload.duration_s.max()))
+    if e.services and (e.fail_nodes is not None or e.power or e.crash or e.allocator not in PLAIN):
+        raise InputError(
+            "services go with nodes that neither fail nor sleep, and with --allocator fixed or proportional"
+        )
+    if e.services and (e.compat or e.placement.split(":")[0] == "count"):
+        raise InputError("services need a placement that knows nodes, and no --compat")
     if e.measure is not None:
         first, last = e.measure
         if not 0 <= first <= last:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cotenant.core.cluster import Cluster
+from cotenant.core.serving import Service
 from cotenant.core.workload import Workload
 from cotenant.engine.tables import StopCosts
 from cotenant.policies.base import Policy
@@ -33,12 +34,15 @@ class Experiment:
     fail_nodes: str | None = None
     crash: str = ""  # empty: no part of a job and of the platform crashes by itself
     power: str = ""  # empty: every node is always on
+    oversubscribe: str = ""  # empty: what jobs need of a GPU's memory at their peaks must fit
     defrag: bool = False  # running jobs are moved together where that lets a gang start
+    network: str = ""  # where the cluster has one: `avoid`, `wait` or both; empty: decisions do not look at it
     skip_infeasible: bool = False
     window_s: tuple[float, float] = (-np.inf, np.inf)
     check_invariants: bool = False
     stop_costs: StopCosts = field(default_factory=StopCosts)  # where leaving GPUs takes time
     transitions: bool = False  # write every transition down, with the exact GPUs
     compiled: bool | None = None  # None: when the work is large
+    services: tuple[Service, ...] = ()  # inference services, which share the cluster with the jobs
     made: Callable[[], Policy] | None = None  # makes the policy, where it is no name but somebody's object
     notes: list[str] = field(default_factory=list)

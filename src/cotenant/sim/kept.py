@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import zipfile
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ _COLUMNS = (
     "first_start_s", "finish_s", "queue_s", "preemptions", "restarts", "lost_gpu_s", "startup_gpu_s", "restoring_gpu_s",
     "measured",
 )  # fmt: skip
-_NOT_PART = ("workload", "notes", "made", "compiled", "check_invariants", "transitions")
+_NOT_PART = ("workload", "notes", "made", "compiled", "check_invariants", "transitions", "services")
 
 
 class KeptRuns:
@@ -76,6 +76,7 @@ def digest(experiment: Experiment) -> str:
     for part in fields(Experiment):
         if part.name not in _NOT_PART:
             made.update(f"{part.name}={getattr(experiment, part.name)!r};".encode())
+    _feed(made, experiment.services)
     path = Path(experiment.policy.split(":", 1)[0])
     if path.suffix == ".py" and path.is_file():
         made.update(path.read_bytes())
@@ -91,6 +92,12 @@ def _feed(made: Any, value: Any) -> None:
         made.update(repr(value.names).encode())
     elif isinstance(value, np.ndarray):
         made.update(repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, tuple):
+        for item in value:
+            _feed(made, item)
+    elif is_dataclass(value):
+        for part in fields(value):
+            _feed(made, getattr(value, part.name))
     elif isinstance(value, dict):
         for key in sorted(value, key=str):
             made.update(repr(key).encode())

@@ -12,12 +12,16 @@ from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
+from cotenant.core.errors import InputError, unknown
+from cotenant.core.memory import Oversubscription
+from cotenant.core.partitions import Slicing, speeds
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
 from cotenant.core.state import State
 from cotenant.core.traits import Traits
 from cotenant.core.view import Facts
-from cotenant.core.workload import Floats, Workload
+from cotenant.core.workload import Codes, Floats, Workload
+from cotenant.engine.partitions import table_of_nodes, tables_of
 from cotenant.engine.rates import RateModel
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
@@ -27,9 +31,11 @@ from cotenant.sim.costs import LOAD_S, RESIZE_S, charges
 from cotenant.sim.elastic import ElasticTruth
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.hosts import is_allocated
+from cotenant.sim.services import with_replicas, without_end
 from cotenant.workload.elastic import LIMITS, ElasticJobs
 from cotenant.workload.model_facts import skew
 from cotenant.workload.profiles import Profile, load_profile
+from cotenant.workload.profiles.softening import declare, soften
 from cotenant.workload.profiles.together import nothing_known
 from cotenant.workload.stages import GPU_GIB, stage_memory, stages_of
 
@@ -44,7 +50,13 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     policy, compat = policy or make_policy(e.policy), Compat(e.compat)
     traits = policy.traits
     generator = np.random.default_rng([e.seed, 104729])
-    profile = load_profile(e.profile, work, gpu_types(e))
+    jobs = len(work)
+    if e.services:
+        work = with_replicas(work, e.services)
+    rule = Oversubscription.parse(e.oversubscribe)
+    profile = declare(load_profile(e.profile, work, gpu_types(e), rule is not None), work, rule is not None)
+    if rule is not None:
+        profile = soften(profile, rule, placed=traits.names_gpus)
     e.notes.extend(note for note in profile.notes if note not in e.notes)
     if e.allocator == "proportional" or is_allocated(e, profile):
         work = _without_host_demands(work)
@@ -62,17 +74,20 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         speed=profile.speed,
         speed_row=profile.row,
         steps_per_s=profile.steps_per_s[profile.row],
-        sharing=traits.shares or e.transitions,
+        sharing=traits.shares or e.transitions or bool(e.services),
         overcommits=traits.overcommits,
         need_gib=need_gib,
         gpu_gib=gpu_gib,
         skew=skew(work.model.names),
         gantt_window=e.window_s,
-        measure=e.measure,
+        measure=e.measure or (0, jobs - 1),
         costs=replace(e.stop_costs, most_suspended=max(e.stop_costs.most_suspended, charge.most_suspended)),
         job_costs=charge.jobs,
         tiers=e.transitions,
+        most_slices=max((table.most for table in tables_of(e.cluster)), default=0) if traits.slices else 0,
     )
+    if e.services:
+        without_end(state, jobs)
     return state, profile
 
 
@@ -84,7 +99,7 @@ def _memory(
     if stages is not None and compat.looks_at_memory():
         return stage_memory(stages), np.full(len(gpu_types(e)), GPU_GIB)
     if traits.shares and profile.together is not None:
-        return profile.together.memory_gib[profile.row, 0], profile.together.gpu_gib
+        return profile.together.claimed_gib()[profile.row, 0], profile.together.gpu_gib
     return None, None
 
 
@@ -114,6 +129,22 @@ def facts(
     )
 
 
+def slicing(e: Experiment, work: Workload, traits: Traits, profile: Profile) -> Slicing | None:
+    """How GPUs may be cut and how fast slices are; None where policy or cluster know nothing of it."""
+    tables, of_node = tables_of(e.cluster), table_of_nodes(e.cluster)
+    if not traits.slices or not tables:
+        return None
+    if parse_placement(e.placement).counts_only:
+        raise InputError(f"policy '{e.policy}' cuts GPUs: use a placement that knows them, not count")
+    asked = Codes.of([str(text) for text in work.extra["slice"].tolist()]) if "slice" in work.extra else None
+    for name in asked.names if asked is not None else ():
+        if name and all(table.find(name) < 0 for table in tables):
+            shapes = dict.fromkeys(shape.name for table in tables for shape in table.shapes)
+            raise InputError(f"{work.source}: {unknown('slice', name, list(shapes))}")
+    busy = np.ones(len(profile.speed)) if profile.together is None else profile.together.busy
+    return Slicing(tables, of_node, speeds(tables, busy, profile.slice_speeds), asked or Codes.empty(len(work)))
+
+
 def elastic_truth(
     state: State, e: Experiment, work: Workload, traits: Traits, rates: RateModel | None
 ) -> ElasticTruth | None:
@@ -139,7 +170,8 @@ def pair_belief(state: State, e: Experiment, profile: Profile, traits: Traits) -
 def pair_truth(state: State, profile: Profile) -> PairSpeeds | None:
     """How pairs really run; None where nothing is shared or known."""
     pairs = profile.pairs if state.x[col.SHARING] == 1 else None
-    return None if pairs is None else PairSpeeds(pairs.pair)
+    gives = profile.together is not None and profile.together.soft is not None
+    return None if pairs is None else PairSpeeds(pairs.pair, profile.together if gives else None)
 
 
 def truth(
@@ -154,4 +186,6 @@ def truth(
         return own
     if stages is not None and traits.interleaves:
         return StageSpeeds(stages)
-    return SharedSpeeds(profile.together or nothing_known(profile)) if traits.names_gpus else shared
+    if not traits.names_gpus:
+        return shared
+    return SharedSpeeds(profile.together or nothing_known(profile), grants=not traits.overcommits)

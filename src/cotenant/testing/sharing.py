@@ -88,8 +88,8 @@ def shared_run(
     state.i[:, col.SPEED_ROW] = code
     state.speed.resize((len(together.ratio), *state.speed.shape[1:]), refcheck=False)
     state.speed[:] = 1.0
-    state.f[:, col.GPU_GIB] = together.memory_gib[code, 0]
+    state.f[:, col.GPU_GIB] = together.claimed_gib()[code, 0]
     state.gpu_gib[:] = together.gpu_gib
     run.engine.facts = replace(run.engine.facts, together=together)
-    run.engine.rates = SharedSpeeds(together)
+    run.engine.rates = SharedSpeeds(together, grants=not run.traits.overcommits)
     return run

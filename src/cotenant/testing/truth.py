@@ -70,7 +70,7 @@ class Truth:
         """Other terms for a job; its level is kept while it runs."""
         state = self.state
         state.f[row, col.SHARE], state.f[row, col.CAP] = terms.share, terms.cap
-        state.i[row, col.TURN] = terms.turn
+        state.i[row, [col.TURN, col.SLICED, col.COLUMN]] = terms.turn, terms.sliced, terms.column
 
     def _join(self, row: int, places: Places) -> None:
         """Whoever was first on its GPUs is its host."""

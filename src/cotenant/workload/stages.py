@@ -96,7 +96,8 @@ def profiled_stages(profile: Profile) -> Stages | None:
         return None
     known = np.asarray(np.isfinite(profile.stage_s).all(axis=1))
     times = np.where(known[:, None], profile.stage_s, 0.0)
-    memory = np.zeros(len(times)) if profile.together is None else profile.together.memory_gib[:, 0]
+    together = profile.together
+    memory = np.zeros(len(times)) if together is None else together.claimed_gib()[:, 0]
     strangers = [] if profile.pairs is None else np.argwhere(np.triu((profile.pairs.pair <= 0).any(axis=2))).tolist()
     return Stages(
         of=np.where(known[profile.row], profile.row, -1).astype(np.int64),
@@ -107,6 +108,7 @@ def profiled_stages(profile: Profile) -> Stages | None:
         gpu_gib=np.asarray(memory, np.float64),
         contention=profile.contention,
         apart=frozenset((a, b) for a, b in strangers),
+        soft=None if together is None or together.soft is None else together,
     )
 
 

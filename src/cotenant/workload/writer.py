@@ -1,8 +1,8 @@
 """Write jobs in Cotenant's own CSV (or parquet), the same bytes for the same jobs.
 
 Optional columns appear only where they carry something. Of `Workload.extra` the steps of soft deadlines, the
-sizes of elastic jobs, weights and who may not be moved are written; its other columns are not part of the format and
-are left behind. Everything else comes back unchanged through `readers.read`.
+sizes of elastic jobs, weights, slices, GPU memory, who may not be moved and what jobs send are written; its other
+columns are not part of the format and are left behind. Everything else comes back unchanged through `readers.read`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 
 from cotenant.core.deadlines import STRICT_VALUE, steps_of
 from cotenant.core.errors import InputError
+from cotenant.core.memory import DECLARED
+from cotenant.core.network import TOLD
 from cotenant.core.workload import Codes, Floats, Status, Workload
 from cotenant.workload.elastic import LIMITS
 
@@ -86,6 +88,13 @@ def to_frame(workload: Workload) -> pl.DataFrame:
     movable = np.asarray(workload.extra.get("movable", True), bool)
     if not movable.all():
         columns["movable"] = pl.Series(movable.astype(np.int64))
+    for name in TOLD:
+        if name in workload.extra:
+            columns[name] = _numbers(np.asarray(workload.extra[name], np.float64))
+    slices = [str(text) or None for text in workload.extra["slice"].tolist()] if "slice" in workload.extra else []
+    if any(slices):
+        columns["slice"] = pl.Series(slices, dtype=pl.String)
+    columns |= _memory(workload)
     if workload.priority.any():
         columns["priority"] = pl.Series(workload.priority)
     if any(workload.gpu_type.names[code] for code in np.unique(workload.gpu_type.code)):
@@ -98,6 +107,19 @@ def to_frame(workload: Workload) -> pl.DataFrame:
             cells[row] = ";".join(_number(x) for x in lengths)
         columns["attempts"] = pl.Series(cells, dtype=pl.String)
     return pl.DataFrame(columns)
+
+
+def _memory(workload: Workload) -> dict[str, pl.Series]:
+    """What jobs declare of GPU memory."""
+    import polars as pl
+
+    found = {name: np.asarray(workload.extra[name], np.float64) for name in DECLARED[:2] if name in workload.extra}
+    columns = {name: _numbers(values) for name, values in found.items() if not np.isnan(values).all()}
+    speeds = workload.extra.get(DECLARED[2])
+    if speeds is not None and any(speeds):
+        cells = [";".join(f"{_number(gib)}:{_number(speed)}" for gib, speed in pairs) or None for pairs in speeds]
+        columns[DECLARED[2]] = pl.Series(cells, dtype=pl.String)
+    return columns
 
 
 def _seen(workload: Workload) -> dict[str, pl.Series]:

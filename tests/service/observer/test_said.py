@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cotenant.runtime.protocol import Hello, Progress, Restored
+from cotenant.runtime.protocol import Checkpoint, Hello, Progress, Restored
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TOTAL
+from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TENURE, TOTAL
 
 
 def _speak(reports: Reports, job: str, step: int, total: int | None = 1000) -> None:
@@ -16,21 +16,38 @@ def _speak(reports: Reports, job: str, step: int, total: int | None = 1000) -> N
     reports.hear(Hello("", job, 1, 1), said)
 
 
+def _news(reports: Reports) -> dict[str, list[float]]:
+    """What those say who have spoken since this was asked last."""
+    places, numbers, names = reports.news()
+    return {names[at]: said for at, said in zip(places.tolist(), numbers.tolist(), strict=True)}
+
+
 def test_numbers_follow_what_jobs_say(tmp_path: Path) -> None:
     reports = Reports(tmp_path, ())
+    assert _news(reports) == {}
     for step in range(1, 30):
         for number in range(5):
             _speak(reports, f"job-{number}", step * (number + 1))
-    numbers = reports.said(["job-3", "nobody", "job-0"])
-    for row, job in ((0, "job-3"), (2, "job-0")):
+    news = _news(reports)
+    assert sorted(news) == [f"job-{number}" for number in range(5)]
+    for job, said in news.items():
         report = reports.of(job)
         assert report is not None
         assert report.step is not None
-        assert report.speed.mean_s is not None
-        assert numbers[row, [TOTAL, SAVES, LEFT]].tolist() == [1000, 1, 1000 - report.step]
-        assert numbers[row, [MEAN, SPREAD]].tolist() == [report.speed.mean_s, report.speed.spread]
-    assert numbers[1, [TOTAL, SAVES]].tolist() == [-1, 0]
-    assert np.isnan(numbers[1, LEFT])
+        assert [said[TOTAL], said[SAVES], said[LEFT]] == [1000, 1, 1000 - report.step]
+        assert [said[MEAN], said[SPREAD]] == [report.speed.mean_s, report.speed.spread]
+
+
+def test_only_who_has_spoken_since_is_news(tmp_path: Path) -> None:
+    reports = Reports(tmp_path, ())
+    for job in ("one", "two", "three"):
+        _speak(reports, job, 1)
+    assert len(_news(reports)) == 3
+    assert not _news(reports)
+    _speak(reports, "two", 2)
+    reports.hear(Hello("", "three", 1, 1), Checkpoint(2, "there", 1.0))
+    reports.look_again(["one"])  # not by a word of its own
+    assert sorted(_news(reports)) == ["three", "two"]
 
 
 def test_nothing_is_left_of_what_no_longer_holds(tmp_path: Path) -> None:
@@ -38,16 +55,25 @@ def test_nothing_is_left_of_what_no_longer_holds(tmp_path: Path) -> None:
     for step in range(1, 30):
         _speak(reports, "old", step)
         _speak(reports, "stays", step)
+    old = reports.place("old")
+    assert old is not None
     reports.drop("old", 1)
+    assert reports.place("old") is None
     _speak(reports, "new", 1, total=None)  # it takes the row of the old one, and is cold
-    numbers = reports.said(["old", "new", "stays"])
-    assert np.isnan(numbers[:, LEFT]).tolist() == [True, True, False]
-    assert numbers[:2, TOTAL].tolist() == [-1, -1]
+    new = reports.place("new")
+    assert new is not None
+    assert new[0] == old[0]
+    assert new[1] != old[1]
+    news = _news(reports)
+    assert sorted(news) == ["new", "stays"]
+    assert np.isnan([news["new"][LEFT], news["stays"][LEFT]]).tolist() == [True, False]
+    assert (news["new"][TOTAL], news["new"][TENURE]) == (-1, new[1])
     stays = reports.of("stays")
     assert stays is not None
     stays.speed.new_company()
     reports.look_again(["stays", "old"])
-    assert np.isnan(reports.said(["stays"])[0, LEFT])
+    reports.hear(Hello("", "stays", 1, 1), Checkpoint(2, "there", 1.0))
+    assert np.isnan(_news(reports)["stays"][LEFT])
 
 
 def test_work_that_is_restored_counts(tmp_path: Path) -> None:
@@ -55,4 +81,4 @@ def test_work_that_is_restored_counts(tmp_path: Path) -> None:
     for step in range(1, 30):
         _speak(reports, "job", step)
     reports.hear(Hello("", "job", 1, 1), Restored(500, "", 1.0))
-    assert reports.said(["job"])[0, LEFT] == 500
+    assert _news(reports)["job"][LEFT] == 500

@@ -41,7 +41,7 @@ from cotenant.core.node_faults import NodeFault
 _LOOK_S = 4.0
 _OPEN_S = 90.0
 _HEALTH_S = 5.0
-_UNKEPT: dict[str, Any] = {"faults": (), "out": ()}  # of a node: true for the moment only
+_UNKEPT: dict[str, Any] = {"faults": (), "out": (), "slices": None}  # of a node: true for the moment, or here, only
 _UNKNOWN = Capabilities("none", False, False, False, "none", "none", "none", True)
 
 

@@ -52,15 +52,16 @@ class LocalBackend:
 
     `gpus` is how many GPUs to use: None takes all that the driver shows; on a machine without a driver they are
     virtual slots. `gpu_types` names one type per slot and always makes them virtual. `share` says how jobs on the same
-    GPU share it. Under `home` (`state_dir` if not given) are the socket that runtimes call, `logs` of ended attempts
-    and `checkpoints`; `listen` names a TCP address that jobs shall call instead of the socket. One service owns a
-    state directory. `alone`: keepers are not children of this process, whose end may end its children.
+    GPU share it, and `slices` how they may be cut (`mig`, or sizes such as 1/2/4/8). Under `home` (`state_dir` if not
+    given) are the socket that runtimes call, `logs` of ended attempts and `checkpoints`; `listen` names a TCP address
+    that jobs shall call instead of the socket. One service owns a state directory. `alone`: keepers are not children of
+    this process, whose end may end its children.
     """
 
     defaults: ClassVar[dict[str, Value]] = {
         "gpus": "auto", "share": "time", "listen": "unix", "isolation": NONE.level, "network": NONE.network,
         "user_map": "", "tenant_files": "", "tmp_gib": NONE.tmp_gib, "pids": NONE.pids, "expose": "",
-        "first_uid": NONE.first_uid,
+        "first_uid": NONE.first_uid, "slices": "",
     }  # fmt: skip
 
     def __init__(
@@ -77,6 +78,7 @@ class LocalBackend:
         listen: str = "",
         isolation: Isolation = NONE,
         alone: bool = False,
+        slices: str = "",
     ) -> None:
         root = Path(state_dir).absolute()
         self._home = root if home is None else Path(home).absolute()
@@ -86,7 +88,7 @@ class LocalBackend:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         for grave in self._trash.iterdir():
             shutil.rmtree(grave, ignore_errors=True)
-        self._machine = Machine.find(name, gpus, gpu_types, share)
+        self._machine = Machine.find(name, gpus, gpu_types, share, slices)
         self._mps = mps.start(root / "mps", self._machine.gpu) if share == "mps" else {}
         apart = isolation.level != "none"
         self._cgroups = cgroups.find(apart) if use_cgroups else cgroups.Cgroups(notes=("cgroups are switched off",))
@@ -102,7 +104,8 @@ class LocalBackend:
     @classmethod
     def open(
         cls, home: Path, *, gpus: str | int | Sequence[str] | None = None, share: str = "time", listen: str = "unix",
-        isolation: str = "none", network: str = "host", tenant_files: str = "", **more: Any,
+        isolation: str = "none", network: str = "host", tenant_files: str = "", slices: str = "",
+        **more: Any,
     ) -> LocalBackend:  # fmt: skip
         """As `serve --backend local:gpus=[v100:2,k80:2],share=mps,listen=tcp:127.0.0.1:8471` asks for it."""
         if share not in ("time", "mps"):
@@ -116,7 +119,7 @@ class LocalBackend:
         chosen = Isolation.parse(isolation, network, folder=tenant_files, **more)
         if tcp and chosen.network != "host":
             raise InputError(f"--network {network}: jobs could not call home over TCP: take listen=unix")
-        return cls(home / "jobs", few, types, share=shared, home=home, listen=tcp, isolation=chosen)
+        return cls(home / "jobs", few, types, share=shared, home=home, listen=tcp, isolation=chosen, slices=slices)
 
     def close(self) -> None:
         """Let go of handles. Jobs run on."""
@@ -230,7 +233,7 @@ class LocalBackend:
                 os.close(lock)
 
     def _order(self, spec: LaunchSpec, groups: dict[str, str]) -> bytes:
-        env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib), **self._mps}
+        env = {**self._machine.gpu_env(spec.gpus, spec.gpu_mem_gib, spec.slice), **self._mps}
         env["COTENANT_MARK"] = f"{self.label}/{spec.key}"
         entries = [("notify", str(self._watcher.path))]
         if self._tenants is not None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import TYPE_CHECKING, Literal
 
 from cotenant.backends.base import NodeInfo
 from cotenant.backends.local import cgroups, mps
@@ -14,6 +15,9 @@ from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.gpus import Gpu
 from cotenant.backends.local.keeper import text_of
 from cotenant.core.errors import InputError
+
+if TYPE_CHECKING:
+    from cotenant.core.partitions import Partitions
 
 VIRTUAL_GPU_GIB = 80.0
 _HERE = "localhost"  # all nodes are this machine: a gang over several of them is one process that sees all its GPUs
@@ -33,7 +37,7 @@ class Machine:
 
     @classmethod
     def find(
-        cls, name: str, gpus: int | None, gpu_types: Sequence[str] | None, share: Share = "time"
+        cls, name: str, gpus: int | None, gpu_types: Sequence[str] | None, share: Share = "time", slices: str = ""
     ) -> Machine:  # fmt: skip
         """Real GPUs unless types are named or there are none; then virtual slots."""
         if gpus is not None and gpus < 0:
@@ -64,6 +68,7 @@ class Machine:
             nodes[node] = NodeInfo(
                 node, gpu_type, len(members), max(1, int(cpus * part)), mem_gib * part,
                 gpu_mem_gib=min(gpu.mem_gib for gpu in members), address=_HERE,
+                slices=parse_slices(slices, gpu_type) if slices else None,
             )  # fmt: skip
             slots[node] = tuple(gpu.index for gpu in members)
         minors = {gpu.index: gpu.minor for gpu in found} if kind == "nvml" else {}
@@ -85,9 +90,19 @@ class Machine:
         own = sorted(indexes)
         return {"CUDA_VISIBLE_DEVICES": ",".join(str(own.index(index)) for index in indexes)}
 
-    def gpu_env(self, gpus: Sequence[tuple[str, Sequence[int]]], mem_gib: float | None = None) -> dict[str, str]:
-        """What shows a job its GPUs and hides the others, and says how much of their memory it may use."""
-        indexes = self.indexes(gpus)
+    def gpu_env(
+        self, gpus: Sequence[tuple[str, Sequence[int]]], mem_gib: float | None = None, cut: tuple[int, int] = (0, 0)
+    ) -> dict[str, str]:
+        """What shows a job its GPUs and hides the others, and says how much of their memory it may use.
+
+        `cut` is the slice that it has of its one GPU, as in `LaunchSpec`.
+        """
+        indexes, named = self.indexes(gpus), {}
+        table = self.nodes[gpus[0][0]].slices if gpus and cut[0] else None
+        if table is not None:
+            shape = table.shapes[cut[0] - 1]
+            named = {"COTENANT_SLICE": shape.name, "COTENANT_SLICE_COLUMN": str(cut[1])}
+            mem_gib = min(mem_gib or inf, shape.memory * self.nodes[gpus[0][0]].gpu_mem_gib)
         env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         if gpus:
             env["COTENANT_GPU_TYPE"] = self.nodes[gpus[0][0]].gpu_type
@@ -95,7 +110,7 @@ class Machine:
             env["COTENANT_GPU_MEM_GIB"] = f"{mem_gib:g}"
             if self.share == "mps":
                 env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = mps.memory_limit(len(indexes), mem_gib)
-        return env | ({"COTENANT_VIRTUAL_GPUS": "1"} if self.gpu == "virtual" else {})
+        return env | named | ({"COTENANT_VIRTUAL_GPUS": "1"} if self.gpu == "virtual" else {})
 
 
 def parse_gpus(text: str) -> int | list[str] | None:
@@ -112,6 +127,20 @@ def parse_gpus(text: str) -> int | list[str] | None:
             raise InputError(f"--gpus {text}: write a number from 0 up, types as in v100:2,p100:2, or auto")
         types += [match[1]] * int(match[2])
     return types
+
+
+def parse_slices(text: str, gpu_type: str) -> Partitions:
+    """`mig`, or sizes in columns such as `1/2/4/8`: slices of the GPUs here, as shares of time and limits of memory."""
+    from cotenant.core.partitions import mig, read_partitions
+
+    where, sizes = f"backend 'local': slices={text}", text.strip("[]").split("/")
+    if text == "mig":
+        return replace(mig(gpu_type, where), timed=True, restarts=False, reconfigure_s=0.0)
+    if not all(re.fullmatch(r"[0-9]{1,3}", size) for size in sizes):
+        raise InputError(f"{where}: write mig, or sizes in columns such as 1/2/4/8")
+    columns = [int(size) for size in sizes]
+    data = {"columns": max(columns), "sizes": columns, "reconfigure": 0}
+    return replace(read_partitions(where, data, gpu_type), timed=True)
 
 
 def _virtual_gib() -> float:

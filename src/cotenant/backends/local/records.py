@@ -129,12 +129,13 @@ class KeeperRecord:
         if not facts:
             return None
         env = procs.environment(child.pid) if child is not None and self.held() else {}
-        plain = {field.name for field in fields(LaunchSpec)} - {"env", "calls_home", "gpus", "argv", "cpus"}
+        plain = {field.name for field in fields(LaunchSpec)} - {"env", "calls_home", "gpus", "argv", "cpus", "slice"}
         return LaunchSpec(
             **{name: value for name, value in facts.items() if name in plain},
             argv=None if facts.get("argv") is None else tuple(facts["argv"]),
             gpus=tuple((node, tuple(indexes)) for node, indexes in facts.get("gpus", ())),
             env={name: env[name] for name in facts.get("env", ()) if name in env},
+            slice=tuple(facts.get("slice", (0, 0))),
         )
 
     def cgroups(self) -> dict[str, str]:

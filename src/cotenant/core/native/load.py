@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -57,74 +58,71 @@ class Library:
 
 def _caller(plain: Callable[..., Any], code: Any, wanted: tuple[Type, ...], returns: Type) -> Callable[..., Any]:
     hands = tuple(_hand(kind) for kind in wanted)
+    flat = not any(isinstance(kind, Array) for kind in wanted)  # one value each
 
     def call(*given: Any) -> Any:
         if len(given) != len(hands):
             raise TypeError(f"{plain.__name__} takes {len(hands)} arguments, not {len(given)}")
-        held: list[Any] = []
-        for hand, value in zip(hands, given, strict=True):
-            hand(value, held)
-        result = code(*held)
+        if flat:
+            result = code(*[hand(value) for hand, value in zip(hands, given, strict=True)])
+        else:
+            result = code(*_flat(hands, given))
         return result != 0 if returns is BOOL else result
 
     call.__name__, call.__doc__ = plain.__name__, plain.__doc__
     return call
 
 
-def _hand(kind: Type) -> Callable[[Any, list[Any]], None]:
-    """How one argument is handed over."""
+def _flat(hands: Iterable[Callable[[Any], Any]], given: Iterable[Any]) -> list[Any]:
+    held: list[Any] = []
+    for hand, value in zip(hands, given, strict=True):
+        handed = hand(value)
+        if isinstance(hand, _ArrayHand):
+            held += handed
+        else:
+            held.append(handed)
+    return held
+
+
+def _hand(kind: Type) -> Callable[[Any], Any]:
+    """How one argument is handed over: as one value, or for an array as several."""
     if isinstance(kind, Array):
         return _ArrayHand(kind)
     if isinstance(kind, Struct):
-        return _StructHand(kind)
-    return _float if kind == FLOAT else _int
+        return partial(_record, kind, _records.setdefault(kind.make, OrderedDict()))
+    return float if kind == FLOAT else _int
 
 
-def _float(value: Any, held: list[Any]) -> None:
-    held.append(float(value))
-
-
-def _int(value: Any, held: list[Any]) -> None:
-    held.append(value.__index__() if not isinstance(value, (bool, np.bool_)) else int(value))
+def _int(value: Any) -> int:
+    return int(value) if isinstance(value, (bool, np.bool_)) else value.__index__()
 
 
 class _ArrayHand:
     def __init__(self, kind: Array) -> None:
         self._dtype, self._rank = _DTYPES[kind.of], kind.rank
 
-    def __call__(self, value: Any, held: list[Any]) -> None:
+    def __call__(self, value: Any) -> tuple[int, ...]:
         if value.dtype != self._dtype or value.ndim != self._rank or not value.flags.c_contiguous:
             raise TypeError(
                 f"a kernel wants a contiguous array of {self._dtype} with {self._rank} dimensions, not "
                 f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
             )
-        held.append(value.__array_interface__["data"][0])
-        held.extend(value.shape)
+        return value.__array_interface__["data"][0], *value.shape
 
 
-class _StructHand:
-    """Lays tables of one kind out in memory."""
-
-    def __init__(self, kind: Struct) -> None:
-        self._kind = kind
-
-    def __call__(self, value: Any, held: list[Any]) -> None:
-        held.append(_record(self._kind, value))
+_Records = OrderedDict[int, tuple[Any, Any]]
+_records: dict[type, _Records] = {}
 
 
-_records: dict[type, OrderedDict[int, tuple[Any, Any]]] = {}
-
-
-def _record(kind: Struct, value: Any) -> Any:
-    """A table as it lies in memory."""
-    known = _records.setdefault(kind.make, OrderedDict())
+def _record(kind: Struct, known: _Records, value: Any) -> Any:
+    """A table as it lies in memory; `known` are those of its kind that were handed over last."""
     found = known.get(id(value))
     if found is not None:
         return found[1]
     words: list[Any] = []
     for (name, of), part in zip(kind.fields, value, strict=True):
         try:
-            _hand(of)(part, words)  # of a table in a table it keeps the record, too
+            words += _flat((_hand(of),), (part,))  # of a table in a table it keeps the record, too
         except TypeError as error:
             raise TypeError(f"{kind.name}.{name}: {error}") from None
     record = (ctypes.c_int64 * len(words))()

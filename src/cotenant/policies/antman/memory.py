@@ -20,11 +20,14 @@ def least_part(curve: Floats) -> float:
     return LEAST if _speed(curve, LEAST) > 0 else 1.0
 
 
-def caps(left_gib: float, needs_gib: Sequence[float], curves: Sequence[Floats]) -> list[float] | None:
-    """The part of its need that each job may keep on the GPU; None if not even the least parts fit."""
+def caps(
+    left_gib: float, needs_gib: Sequence[float], curves: Sequence[Floats], least: Sequence[float] | None = None
+) -> list[float] | None:
+    """The part of its need that each job may keep on the GPU; None if not even the `least` parts fit."""
     if sum(needs_gib) <= left_gib:
         return [1.0] * len(needs_gib)
-    given = [least_part(curve) if need > 0 else 1.0 for need, curve in zip(needs_gib, curves, strict=True)]
+    least = [least_part(curve) for curve in curves] if least is None else least
+    given = [part if need > 0 else 1.0 for need, part in zip(needs_gib, least, strict=True)]
     left = left_gib - sum(part * need for part, need in zip(given, needs_gib, strict=True))
     if left < -1e-9:
         return None

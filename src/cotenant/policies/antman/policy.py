@@ -27,6 +27,7 @@ from cotenant.policies.antman.memory import LEAST, caps, least_part
 from cotenant.policies.antman.throttle import LOWEST, Throttle
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
+from cotenant.policies.squeezing import bears
 
 MOST_THROTTLED = 0.99  # the largest share that is still a limit
 
@@ -259,13 +260,13 @@ class AntMan(PlanPolicy):
                 continue
             failed.add(shape)
             kind = board.kind(row)
-            need = memory_of(together, kind) * (LEAST if together is None else least_part(together.curve[kind]))
+            need = memory_of(together, kind) * part_of_kind(together, kind)
             for pool in board.pools(row):
                 open_ = [
                     gpu for gpu, users in enumerate(board.users)
                     if board.pool_of[gpu] == pool and board.up[gpu] and busy[gpu] < limit and len(users) < col.SLOTS
                     and need <= self._squeezed(board, gpu, together) + 1e-9
-                    and self._shareable(board, row, users, together)
+                    and self._shareable(board, row, users, together) and bears(board, row, gpu)
                 ]  # fmt: skip
                 harm = {gpu: self._harm(board, view, board.kind(row), gpu) for gpu in open_}
                 open_.sort(key=lambda gpu: (harm[gpu], busy[gpu], len(board.users[gpu]), gpu))
@@ -335,7 +336,7 @@ class AntMan(PlanPolicy):
         shares = {row: throttle.share for row, throttle in self._throttles.items()}
         for row, gpus in board.gpus_of.items():
             if row in self.guaranteed:
-                terms[row] = Terms()
+                terms[row] = Terms(cap=_held_by_a_gpu(together, board.kind(row)))
                 continue
             rivals = {job for gpu in gpus for job in board.users[gpu] if job in self.guaranteed}
             share = 1.0
@@ -388,15 +389,23 @@ class AntMan(PlanPolicy):
             left = float(board.capacity[gpu]) - sum(
                 full_need(together, board, job) for job in users if job in self.guaranteed
             )
-            given = caps(left, needs, [together.curve[board.kind(job)] for job in others])
+            least = [_part(together, board, job) for job in others]
+            given = caps(left, needs, [together.curve[board.kind(job)] for job in others], least)
             for job, value in zip(others, given or [_part(together, board, job) for job in others], strict=True):
-                part[job] = min(part[job], value)
+                part[job] = min(part[job], value * _held_by_a_gpu(together, board.kind(job)))
         return part
 
 
 def memory_of(together: Together | None, kind: int) -> float:
-    """GiB per GPU of a kind of job at its whole batch."""
-    return 0.0 if together is None else float(together.memory_gib[kind, 0])
+    """GiB per GPU of a kind of job at its whole batch; no more than a GPU has, where memory gives."""
+    return 0.0 if together is None else float(together.memory_gib[kind, 0]) * _held_by_a_gpu(together, kind)
+
+
+def _held_by_a_gpu(together: Together | None, kind: int) -> float:
+    """The part of its memory that the largest GPU holds, where memory gives; else 1."""
+    if together is None or together.soft is None:
+        return 1.0
+    return min(float(together.gpu_gib.max()) / max(float(together.memory_gib[kind, 0]), 1e-9), 1.0)
 
 
 def full_need(together: Together | None, board: SharedRoom, row: int) -> float:
@@ -404,9 +413,17 @@ def full_need(together: Together | None, board: SharedRoom, row: int) -> float:
     return memory_of(together, board.kind(row))
 
 
+def part_of_kind(together: Together | None, kind: int) -> float:
+    """The part of its memory that an opportunistic job cannot do without: as declared, or as its curve says."""
+    if together is None:
+        return LEAST
+    if together.soft is None:
+        return least_part(together.curve[kind])
+    return min(float(together.soft.least[kind]) / _held_by_a_gpu(together, kind), 1.0)
+
+
 def _part(together: Together | None, board: SharedRoom, row: int) -> float:
-    """The part of its memory that an opportunistic job cannot do without."""
-    return LEAST if together is None else least_part(together.curve[board.kind(row)])
+    return part_of_kind(together, board.kind(row))
 
 
 def _squeezed_need(together: Together | None, board: SharedRoom, row: int) -> float:

@@ -14,13 +14,15 @@ from cotenant.core.state import Cube
 from cotenant.core.workload import Floats
 from cotenant.policies.bsbf.pair_test import shared_mean
 from cotenant.policies.bsbf.scratch import Scene, Scratch
+from cotenant.policies.bsbf.squeezing import stretched
 
 
 @kernel
 def xi(s: Scene, slowdown: Cube, job: int, level: int, other: int, other_level: int, gpu_type: int) -> float:
-    """How many times as long a job takes beside another, at the sub-batches of both."""
+    """How many times as long a job takes beside another, at the sub-batches of both and with the memory granted."""
     lost = slowdown[s.kind[job], s.kind[other], gpu_type] - 1.0
-    return float(1.0 + lost * s.eased[s.kind[job], level] * s.eased[s.kind[other], other_level])
+    slow = 1.0 + lost * s.eased[s.kind[job], level] * s.eased[s.kind[other], other_level]
+    return float(slow * stretched(s, job, level, other, other_level, gpu_type))
 
 
 @kernel

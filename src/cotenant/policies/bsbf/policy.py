@@ -16,6 +16,7 @@ from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.plan import Places, Plan, Terms, Why
 from cotenant.core.spec import Value
+from cotenant.core.together import CURVE
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.room import SharedRoom, as_places
@@ -30,12 +31,14 @@ from cotenant.policies.bsbf.scratch import (
     PAPER,
     QUEUE,
     SCALE,
+    SOFT,
     TEST,
     WAITING_PAYS,
     Scene,
     Scratch,
 )
 from cotenant.policies.bsbf.search import search
+from cotenant.policies.bsbf.squeezing import stretched
 
 LEAST_LEFT = 100  # iterations that a victim must have left
 _WHY = {
@@ -122,13 +125,14 @@ class SjfBsbf(PlanPolicy):
         flags[QUEUE] = int(bool(self.params.get("queue_aware", False)))
         flags[PAPER] = int(self.published)
         flags[CONSOLIDATE] = int(bool(self.params["consolidate"]))
+        flags[SOFT] = int(view.facts.together is not None and view.facts.together.soft is not None)
         return int(search(_scene(view), scratch, queue, left, self.slowdowns(view), memory, pace, flags))
 
     def left_s(self, view: View) -> Floats:
         """Believed seconds that each job still takes alone, with the sub-batch that it uses."""
         _, pace = _levels(view)
         base = view.site.speed[view.kind, :, 0].max(axis=1)
-        speed = np.where(view.running, view.alone_speed * pace[view.kind, view.level], base)
+        speed = np.where(view.running, view.alone_speed * pace[view.kind, view.level], base) * _with_a_whole_gpu(view)
         return view.remaining_s / np.where(speed > 0, speed, 1.0)
 
     def slowdowns(self, view: View) -> NDArray[np.float64]:
@@ -184,7 +188,16 @@ def _levels(view: View) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     if together is None:
         kinds = len(view.site.speed)
         return np.zeros((kinds, 1)), np.ones((kinds, 1))
-    return together.memory_gib, together.pace
+    return together.claimed_gib(), together.pace
+
+
+def _with_a_whole_gpu(view: View) -> Floats:
+    """By job its speed where the largest GPU is less than its peak, and memory gives; else 1."""
+    together = view.facts.together
+    if together is None or together.soft is None:
+        return np.ones(len(view.rows))
+    parts = together.alone_parts(int(np.argmax(together.gpu_gib)))
+    return np.array([together.speed_at(kind, part) for kind, part in enumerate(parts.tolist())])[view.kind]
 
 
 def _eased(view: View) -> NDArray[np.float64]:
@@ -243,20 +256,32 @@ def _by_place(view: View, users: NDArray[np.int64]) -> NDArray[np.int64]:
 def _scene(view: View) -> Scene:
     site = view.site
     jobs = view.kind, view.gpus, view.tenant, view.open_pools, view.cpus, view.mem_gib
-    return Scene(*jobs, site.node, site.pool, site.gpu_first, int(site.hosts_bind), _eased(view))
+    return Scene(*jobs, site.node, site.pool, site.gpu_first, int(site.hosts_bind), _eased(view), *_soft(view))
+
+
+def _soft(view: View) -> tuple[NDArray[np.float64], Floats, NDArray[np.float64], Floats, Floats, Floats, Floats]:
+    """What a scene knows of memory that gives; a cap of 0 where it does not."""
+    together, none = view.facts.together, np.zeros(0)
+    if together is None or together.soft is None:
+        return np.zeros((0, 0)), none, np.zeros((0, 0)), none, none, view.site.gpu_gib, np.zeros(2)
+    soft = together.soft
+    limits = np.array([soft.rule.cap, soft.rule.bus_gib_s])
+    return together.memory_gib, soft.least, together.curve, CURVE, soft.steps_per_s, together.gpu_gib, limits
 
 
 def _company(view: View, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
     """By job the slowdown from those it shares with, as believed; by node the jobs on it."""
     slow, node_of = np.ones(len(view.rows)), view.site.gpu_node
-    gpu_type, eased = view.site.node_type[node_of], _eased(view)
+    gpu_type, eased, scene = view.site.node_type[node_of], _eased(view), _scene(view)
     both = np.flatnonzero(users[:, 1] >= 0)
     for g in both.tolist():
         a, b = users[g, :2].tolist()
         kinds, levels = view.kind[[a, b]], view.level[[a, b]]
-        left = float(eased[kinds, levels].prod())
-        slow[a] = max(slow[a], 1.0 + left * float(slowdown[kinds[0], kinds[1], gpu_type[g]] - 1.0))
-        slow[b] = max(slow[b], 1.0 + left * float(slowdown[kinds[1], kinds[0], gpu_type[g]] - 1.0))
+        left, (one, two), kind = float(eased[kinds, levels].prod()), levels.tolist(), int(gpu_type[g])
+        first = 1.0 + left * float(slowdown[kinds[0], kinds[1], kind] - 1.0)
+        second = 1.0 + left * float(slowdown[kinds[1], kinds[0], kind] - 1.0)
+        slow[a] = max(slow[a], first * stretched(scene, a, one, b, two, kind))
+        slow[b] = max(slow[b], second * stretched(scene, b, two, a, one, kind))
     seated = users >= 0
     pairs = np.unique(np.stack([np.repeat(node_of, users.shape[1])[seated.ravel()], users[seated]], axis=1), axis=0)
     return slow, np.bincount(pairs[:, 0], minlength=len(view.site.node)).astype(np.int64)

@@ -8,8 +8,10 @@ from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
 
 # Flags of a search.
-TEST, SCALE, CONSOLIDATE, QUEUE, PAPER = 0, 1, 2, 3, 4
-FLAGS = 5
+TEST, SCALE, CONSOLIDATE, QUEUE, PAPER, SOFT = 0, 1, 2, 3, 4, 5
+FLAGS = 6
+# Limits of memory that gives.
+CAP, BUS_GIB_S = 0, 1
 MOST = 2  # jobs per GPU
 # Why a job still waits (one code per waiting job).
 STARTED, NO_GPUS, NO_MEMORY, WAITING_PAYS, OVER_QUOTA = 0, 1, 2, 3, 4
@@ -29,6 +31,13 @@ class Scene(NamedTuple):
     gpu_first: Ints
     hosts_bind: int  # 1 when cores and host memory are modelled
     eased: Matrix  # kind, level -> part of a pair's slowdown that is left
+    memory: Matrix  # kind, level -> GiB at its peak
+    least: Floats  # kind -> part of it that it cannot do without
+    curve: Matrix  # kind, point -> speed with a part of it
+    points: Floats  # those parts
+    steps_per_s: Floats  # kind -> how often what is missing goes out and comes back
+    gpu_gib: Floats  # GPU type -> GiB
+    limits: Floats  # oversubscription cap (0: peaks must fit) and GiB/s of the bus
 
 
 class Scratch(NamedTuple):

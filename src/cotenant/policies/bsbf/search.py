@@ -28,12 +28,14 @@ from cotenant.policies.bsbf.scratch import (
     PAPER,
     QUEUE,
     SCALE,
+    SOFT,
     STARTED,
     TEST,
     WAITING_PAYS,
     Scene,
     Scratch,
 )
+from cotenant.policies.bsbf.squeezing import fits_beside
 
 
 @kernel
@@ -78,6 +80,19 @@ def count_usable(s: Scene, w: Scratch, job: int, lo: int, hi: int, need: float) 
             elif w.users[g, MOST - 1] < 0:
                 shared += 1
     return empty, shared, full
+
+
+@kernel
+def count_tight(s: Scene, w: Scratch, job: int, level: int, lo: int, hi: int, gpu_type: int) -> int:
+    """GPUs of the walk with one job beside which this one would not have all its memory, where memory gives."""
+    tight = 0
+    for k in range(lo, hi):
+        n = w.nodes[k]
+        for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+            host = w.users[g, 0]
+            if s.node[n, NODE_CAP] > 0 and host >= 0 and w.users[g, MOST - 1] < 0:
+                tight += 0 if fits_beside(s, job, level, host, w.level[host], gpu_type) else 1
+    return tight
 
 
 @kernel
@@ -172,6 +187,8 @@ def try_walk(
             break
         need = memory[kind, level]
         empty, shared, full = count_usable(s, w, job, lo, hi, need)
+        if flags[SOFT] == 1:
+            full += count_tight(s, w, job, level, lo, hi, gpu_type)
         if empty >= gpus and level == 0:
             for k in range(gpus):
                 w.best[k] = w.empty[k]

@@ -19,6 +19,7 @@ from cotenant.core import columns as col
 from cotenant.core.view import View
 from cotenant.placement.room import SharedRoom
 from cotenant.policies.gandiva.server import Servers
+from cotenant.policies.squeezing import bears
 
 
 @dataclass(slots=True)
@@ -159,7 +160,8 @@ class JobPacking:
             return False
         there = board.gpus_of[group[0]][0]
         need = board.need[guest] + sum(board.need[row] for row in group)
-        return need <= board.capacity[there] + 1e-9 and all(can_pair(board, guest, row, ratio) for row in group)
+        fits = need <= board.capacity[there] + 1e-9 and bears(board, guest, there)
+        return fits and all(can_pair(board, guest, row, ratio) for row in group)
 
 
 def can_pair(board: SharedRoom, guest: int, host: int, ratio: NDArray[np.float64]) -> bool:

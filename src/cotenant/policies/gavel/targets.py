@@ -15,7 +15,7 @@ from cotenant import solvers
 from cotenant.core.errors import InputError
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
-from cotenant.policies.gavel import ordered, released
+from cotenant.policies.gavel import cone, ordered, released
 from cotenant.policies.gavel.levels import Memory, fair_finish
 from cotenant.policies.rounds.problem import Problem, Targets
 
@@ -104,6 +104,8 @@ def finish_time(problem: Problem, options: TargetOptions) -> Targets:
             fair=fair_s, budget_s=options.budget_s,
         )  # fmt: skip
         return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
+    if options.interior and able.all() and len(problem):
+        return Targets(cone.finish_time(seen, fair_s) * (problem.rates > 0))
     return Targets(fair_finish(seen, fair_s, options.budget_s, options.memory))
 
 

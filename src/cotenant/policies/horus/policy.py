@@ -27,6 +27,7 @@ from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
 from cotenant.policies.horus.queues import clusters, credit
+from cotenant.policies.squeezing import bears
 
 MIB = 1024.0
 BELIEFS = ("predicted", "profile")
@@ -132,7 +133,7 @@ class Horus(PlanPolicy):
             if together is not None and together.predicted is not None and self.params["belief"] == "predicted":
                 predicted = together.predicted
                 busy = np.where(np.isnan(predicted.busy), busy, predicted.busy)
-                self._gib = predicted.memory_gib.copy()
+                self._gib = predicted.memory_gib * (1.0 if together.soft is None else together.soft.least)
             for kind, gib in self._corrected.items():
                 self._gib[kind] = gib
             more = len(busy) - len(self._draws)
@@ -206,7 +207,7 @@ class Horus(PlanPolicy):
             here = []
             for gpu in board.gpus(node):
                 users = board.users[gpu]
-                if not self._may_join(board, view, kind, need, gpu):
+                if not self._may_join(board, view, kind, need, gpu) or (users and not bears(board, row, gpu)):
                     continue
                 capacity = float(board.capacity[gpu]) * MIB
                 residents = [(float(util[board.kind(job)]), board.need[job] * MIB) for job in users]

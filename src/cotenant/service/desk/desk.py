@@ -62,7 +62,9 @@ class Desk:
         rules: Rules = ANYTHING,
         usage: Usage | None = None,
         board: ShareBoard | None = None,
+        granted: Callable[[str], float | None] = lambda job: None,
     ) -> None:
+        self._granted = granted
         self._usage, self._board = usage or Usage(), board
         self._store, self._planner, self._machines, self._report = store, planner, machines, report
         self._told_ends = told
@@ -98,7 +100,7 @@ class Desk:
         return (self._shown(job, view, caller.tenant, whole=True) for job in ended)
 
     def _shown(self, job: LiveJob, view: BookView, tenant: str, whole: bool) -> JobInfo:
-        reason, report = shown.reason(job, view, tenant), self._report(job.id)
+        reason, report = shown.reason(job, view, tenant, self._granted), self._report(job.id)
         on_gpus = whole and job.id in view.on_gpus
         use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
         told = self._told_ends.of(job.id)
@@ -109,7 +111,7 @@ class Desk:
         name, now_s = self._find(caller, job).id, self._store.clock()
         view, nodes = self._store.around(name), self._machines.nodes()
         found = view.jobs[name]
-        text, cause = shown.reason(found, view, caller.tenant), shown.cause(found, view)
+        text, cause = shown.reason(found, view, caller.tenant, self._granted), shown.cause(found, view)
         if cause:
             said = found.aside or text or f"it is {found.state}"
             return {"job": name, "at_s": now_s, "cause": cause, "text": with_deadline(said, view, nodes, found, now_s)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Any
@@ -24,6 +24,8 @@ from cotenant.service.store.view import BookView
 from cotenant.service.window import MAINTENANCE
 
 _MOST_TEXT = 200
+Granted = Callable[[str], float | None]
+"""What a job was told last of the GiB of each GPU that it is granted."""
 
 
 def job_info(
@@ -104,10 +106,10 @@ def _spec(data: dict[str, Any]) -> dict[str, Any]:
     return data
 
 
-def reason(job: LiveJob, view: BookView, tenant: str) -> str:
+def reason(job: LiveJob, view: BookView, tenant: str, granted: Granted = lambda job: None) -> str:
     """Where a job is, in a few words, for a reader who may see this tenant (empty: all)."""
     if job.id in view.on_gpus:
-        return _company(view.company.get(job.id, ()), tenant) or job.message
+        return _with_memory(_company(view.company.get(job.id, ()), tenant) or job.message, job, granted)
     if job.state not in WAITING:
         return job.message
     if job.held:
@@ -122,6 +124,15 @@ def reason(job: LiveJob, view: BookView, tenant: str) -> str:
     if job.holds:
         return "starting ahead, waits for its GPUs"
     return job.message or "waiting for GPUs"
+
+
+def _with_memory(text: str, job: LiveJob, granted: Granted) -> str:
+    """A reason with what a job is granted of its GPUs' memory, where it gives some."""
+    granted_gib = granted(job.id) if job.spec.gpu_mem_min_gib else None
+    if granted_gib is None or granted_gib >= job.spec.gpu_mem_gib - 1e-3:
+        return text
+    said = f"granted {granted_gib:.4g} of {job.spec.gpu_mem_gib:g} GiB per GPU"
+    return f"{text}; {said}" if text else said
 
 
 def cause(job: LiveJob, view: BookView) -> str:

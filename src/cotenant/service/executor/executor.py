@@ -113,11 +113,13 @@ class Executor:
         """What to journal for an act; `going` collects those who are to be suspended by the same decision."""
         if act.kind == "start":
             level = {"level": act.terms.level} if act.terms.level else {}
-            return [Entry("launch", job.id, {"gpus": act.gpus, **level})]
+            cut = {"slice": act.terms.cut} if act.terms.sliced else {}
+            return [Entry("launch", job.id, {"gpus": act.gpus, **level, **cut})]
         if act.kind == "resume":
             return [Entry("continue", job.id)]
         if act.kind == "terms":
-            return []
+            same = not job.attempts or job.last.slice == act.terms.cut
+            return [] if same else [Entry("slice", job.id, {"slice": act.terms.cut})]
         if act.kind == "pause":  # for people to read: it goes on by itself, whatever happens to the service
             return [Entry("pause", job.id, {"seconds": act.seconds, "beside": act.why})]
         why = "move" if act.kind == "end" else act.why or "preempt"
@@ -156,7 +158,7 @@ class Executor:
             elif act.kind == "end":
                 self._errands.put(Errand(job.id, job.key, KILL))
             elif act.kind in ("start", "resume", "terms"):
-                self.terms.agree(job, act.terms)
+                self.terms.agree(job, act.terms, act.need_gib)
             elif act.kind == "pause":
                 self._reports.stand_still(job.id, act.seconds)
         self._press(job for act, job in acts if act.kind in ("stop", "suspend"))

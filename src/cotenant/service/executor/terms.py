@@ -3,7 +3,7 @@
 Smaller sub-batches hold from the start; a pause after every step makes a job use only a part of its GPUs' time, and
 follows what the job says of its steps. Jobs of one line take turns at the stages of their steps while they run on the
 same GPUs. A job without the runtime runs at full speed: it cannot be held back, only suspended or stopped. Nothing of
-this is journaled but the level: the planner says the rest again after a crash.
+this is journaled but the level and the slice: the planner says the rest again after a crash.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from cotenant.backends.base import LaunchSpec
+from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.plan import ALONE, Terms
 from cotenant.runtime.protocol import Settings, TakeTurns
@@ -38,8 +39,10 @@ class AgreedTerms:
         """What was agreed with its present attempt."""
         return self._terms.get(job.key, ALONE)
 
-    def agree(self, job: LiveJob, terms: Terms) -> None:
-        """From now on these hold."""
+    def agree(self, job: LiveJob, terms: Terms, need_gib: float = 0.0) -> None:
+        """From now on these hold; `need_gib` of each GPU's memory is granted to one that can do with less."""
+        if need_gib and job.spec.gpu_mem_min_gib:
+            self._reports.set_for(job.id, Settings(gpu_mem_gib=round(need_gib, 3)))
         self._terms.pop(job.key, None)
         if terms != ALONE:
             self._terms[job.key] = terms
@@ -101,6 +104,11 @@ def pause_s(step_s: float, share: float) -> float:
     return min(step_s * (1 / max(share, 1e-9) - 1), LONGEST_PAUSE_S)
 
 
+def _peak(spec: JobSpec) -> dict[str, str]:
+    """All that a job needs of a GPU's memory, where it can do with less."""
+    return {"COTENANT_GPU_MEM_PEAK_GIB": f"{spec.gpu_mem_gib:g}"} if spec.gpu_mem_min_gib else {}
+
+
 def launch_spec(
     job: LiveJob, checkpoints: str, reports: Reports, grace_s: float, need_gib: float, given: Given | None, quota: bool
 ) -> LaunchSpec:
@@ -112,9 +120,9 @@ def launch_spec(
         cpus, mem_gib = given.cpus if quota else None, given.mem_gib or mem_gib
     return LaunchSpec(
         key=job.key, job=job.id, workdir=spec.workdir, script=spec.run, setup=spec.setup,
-        env={**spec.env, **reports.environment(job, checkpoints)}, gpus=job.last.gpus, mem_gib=mem_gib,
+        env={**spec.env, **reports.environment(job, checkpoints), **_peak(spec)}, gpus=job.last.gpus, mem_gib=mem_gib,
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
         max_runtime_s=spec.max_runtime_s,
         calls_home=reports.calls_home(job), tenant=job.tenant, image=spec.image, tty=spec.tty,
-        foreign=spec.foreign,
+        foreign=spec.foreign, slice=job.last.slice,
     )  # fmt: skip

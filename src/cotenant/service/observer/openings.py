@@ -8,7 +8,7 @@ windows ahead are apart: no gang spans both. So are nodes that are dedicated to 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 
 from cotenant.backends.base import ASLEEP, NodeInfo
@@ -60,6 +60,10 @@ class Openings:
         self._near: dict[str, NodeWindow] = {}  # windows that some job would not end before; they stay near
         self._labels: dict[str, str] = {}
         self._open: dict[str, Access] = {}  # of pending jobs, where there are labels
+        self._listed: Sequence[NodeInfo] = ()  # nodes as they were asked for last, and what follows from them
+        self._named: dict[str, NodeInfo] = {}
+        self._down: set[str] = set()
+        self._going: list[NodeInfo] = []
         self._nodes_then: list[NodeInfo] = []  # at the last look, and what they have
         self._have: list[object] = []
         self._seen: object = None
@@ -67,9 +71,9 @@ class Openings:
 
     # -- what the planner asks -------------------------------------------------------------------------------------
 
-    def label(self, node: str) -> str:
-        """The windows near a node; empty where there are none."""
-        return self._labels.get(node, "")
+    def labels(self) -> Mapping[str, str]:
+        """The windows near nodes; replaced as a whole."""
+        return self._labels
 
     def open_to(self, job: LiveJob) -> Access:
         """Nodes with a label that are open to a job; whoever is on GPUs already may stay."""
@@ -80,22 +84,30 @@ class Openings:
 
     def shut(self, now_s: float) -> set[str]:
         """Nodes on which nothing may start."""
-        book = self._store.book
-        closed = [w for w in book.windows.values() if w.kind == MAINTENANCE and w.on(now_s)]
-        return {
-            node.name
-            for node in self._nodes()
-            if node.state != "up"
-            or leaving(node, now_s)
-            or node.name in book.drained
-            or node.name in book.asleep
-            or book.health.shuts(node.name, node.out)
-            or (closed and any(w.covers(node.name) for w in closed))
-        }
+        book, nodes = self._store.book, self._by_name()
+        found = self._down | {node.name for node in self._going if leaving(node, now_s)}
+        found.update(name for name in (*book.drained, *book.asleep) if name in nodes)
+        faults = book.health.faults.values()
+        found.update(one.node for one in faults if one.node in nodes and one.gpu not in nodes[one.node].out)
+        for window in book.windows.values():
+            if window.kind == MAINTENANCE and window.on(now_s):
+                found.update(name for name in nodes if window.covers(name))
+        return found
+
+    def _by_name(self) -> Mapping[str, NodeInfo]:
+        """The nodes that are there; whoever is down, or will go by itself, is looked for when others are there."""
+        nodes = self._nodes()
+        if nodes != self._listed:
+            self._listed, self._named = nodes, {node.name: node for node in nodes}
+            self._down = {node.name for node in nodes if node.state != "up"}
+            self._going = [node for node in nodes if node.leaves_s]
+        return self._named
 
     def _could_take(self, shut: set[str]) -> list[NodeInfo]:
         """Nodes that are open, and those that only sleep: they are woken for whoever needs them."""
         book = self._store.book
+        if not shut:
+            return list(self._nodes())
         sleeps = {node.name for node in self._nodes() if node.state in ASLEEP or node.name in book.asleep}
         sleeps -= book.drained | {fault.node for fault in book.health.faults.values()}
         return [node for node in self._nodes() if node.name not in shut or node.name in sleeps]
@@ -160,7 +172,7 @@ class Openings:
             if (ask, labels, whose) not in known:
                 mine = [node for node in nodes if tenants.takes(node.name, whose)] if whose else nodes
                 if (labels, whose) not in pools:
-                    there = [node for node in mine if self.label(node.name) in ("", *labels)]
+                    there = [node for node in mine if self._labels.get(node.name, "") in ("", *labels)]
                     pools[labels, whose] = pools_of(there, self._apart)
                 known[ask, labels, whose] = self._why(ask, pools[labels, whose], mine)
             why = known[ask, labels, whose]
@@ -170,7 +182,7 @@ class Openings:
 
     def _apart(self, node: str) -> object:
         """Nodes between which gangs may be spread agree in this."""
-        return self.label(node), self._store.book.tenants.mark(node).dedicated
+        return self._labels.get(node, ""), self._store.book.tenants.mark(node).dedicated
 
     def _let_in(self, job: LiveJob, now_s: float) -> Access:
         """Labels all of whose windows let a job start now; those reserved for it have a line of their own."""

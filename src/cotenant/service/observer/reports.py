@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from cotenant.backends.base import CallHome
 from cotenant.core.errors import InputError
-from cotenant.core.workload import Floats
 from cotenant.runtime.protocol import (
     Checkpoint,
     Declined,
@@ -38,7 +37,7 @@ from cotenant.runtime.server import RuntimeServer
 from cotenant.service.observer.holding import Holding
 from cotenant.service.observer.lines import TurnLines
 from cotenant.service.observer.report import Report
-from cotenant.service.observer.said import Said
+from cotenant.service.observer.said import Said, Words
 from cotenant.service.observer.secret import load_secret
 
 if TYPE_CHECKING:
@@ -59,7 +58,6 @@ class Reports:
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
         self._said = Said()
-        self._news: set[str] = set()
         self._warm: set[str] = set()
         self._stops: dict[str, float] = {}
         self._settings: dict[str, Settings] = {}
@@ -130,8 +128,6 @@ class Reports:
             report = self._reports.get(hello.job)
             if report is None:
                 report = self._reports[hello.job] = Report()
-                self._said.write(hello.job, report)
-            self._news.add(hello.job)
             if isinstance(message, Progress):  # all running jobs say this several times a second
                 if report.take(message, self._clock()):
                     self._warm.add(hello.job)
@@ -142,11 +138,11 @@ class Reports:
             elif isinstance(message, Restored):
                 report.step = report.first = message.step
                 report.restore_s = message.seconds
-                self._said.write(hello.job, report)
             elif isinstance(message, Stopping):
                 report.left_saved = message.saved
             elif isinstance(message, Declined):
                 self._stops.pop(hello.job, None)  # no use in waiting: the next rung
+            self._said.write(hello.job, report)
             grace = self._stops.get(hello.job)
         self.holding.hear(hello, message)
         if isinstance(message, Hello) and grace is not None and self._server is not None:
@@ -162,15 +158,18 @@ class Reports:
             return self._settings.get(job, Settings())
 
     def of(self, job: str) -> Report | None:
-        """The newest report of a job."""
-        with self._lock:
-            return self._reports.get(job)
+        """The newest report of a job. Asked often, and without the lock: a look-up is one step."""
+        return self._reports.get(job)
 
-    def news(self) -> set[str]:
-        """Jobs that have said something since this was asked last."""
+    def news(self) -> Words:
+        """What those jobs say that have said something since this was asked last."""
         with self._lock:
-            said, self._news = self._news, set()
-            return said
+            return self._said.news()
+
+    def place(self, job: str) -> tuple[int, float] | None:
+        """Where among these words those of a job are, and its tenure there; None while it has not spoken."""
+        with self._lock:
+            return self._said.place(job)
 
     def warm(self) -> set[str]:
         """Jobs whose start has turned out to be over since this was asked last."""
@@ -178,17 +177,12 @@ class Reports:
             found, self._warm = self._warm, set()
             return found
 
-    def said(self, jobs: Iterable[str]) -> Floats:
-        """The numbers of the newest reports of many, a row each, as in `said`."""
-        with self._lock:
-            return self._said.of(jobs)
-
     def look_again(self, jobs: Iterable[str]) -> None:
         """What is believed of the speed of some jobs has changed without a word of theirs."""
         with self._lock:
             for job in jobs:
                 if job in self._reports:
-                    self._said.write(job, self._reports[job])
+                    self._said.write(job, self._reports[job], spoke=False)
 
     def listens(self, job: str) -> bool:
         """Whether a job can save and has been asked to: worth waiting for."""

@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
 from cotenant.service.observer.report import Report
 
-TOTAL, SAVES, LEFT, MEAN, SPREAD = range(5)
+TOTAL, SAVES, LEFT, MEAN, SPREAD, TENURE = range(6)
 """Steps in all, -1 where that is not known; whether it saves; steps left, NaN while it is cold or in new company; what
-they take on average, and how sure that is."""
-_WIDTH, _NOBODY = 5, 0  # the first row is of those who never spoke
+they take on average, and how sure that is; a number that is given to no other job, for rows are given again."""
+_WIDTH = 6
+
+
+class Words(NamedTuple):
+    """Rows of the jobs that have spoken, by their places, and the numbers in them; `names`: whose each place is."""
+
+    places: Ints
+    numbers: Floats
+    names: list[str]
+
+
+NO_WORDS = Words(np.zeros(0, np.int64), np.zeros((0, _WIDTH)), [])
 
 
 class Said:
     """One row of numbers per job, written when it speaks. Not for several threads at a time."""
 
     def __init__(self) -> None:
-        self._numbers = array("d", [-1.0, 0.0, np.nan, np.nan, np.nan])
+        self._numbers = array("d")
+        self._spoke = bytearray()  # by row: whether it has, since it was asked last
+        self._names: list[str] = []
         self._at: dict[str, int] = {}
         self._free: list[int] = []
+        self._tenures = 0
 
-    def write(self, job: str, report: Report) -> None:
-        """A job has spoken."""
+    def write(self, job: str, report: Report, spoke: bool = True) -> None:
+        """What a job says now; `spoke`: by a word of its own."""
         at = self._at.get(job)
         if at is None:
-            at = self._at[job] = self._free.pop() if self._free else len(self._numbers) // _WIDTH
-            if at * _WIDTH == len(self._numbers):
-                self._numbers.extend(repeat(0.0, _WIDTH))
+            at = self._enter(job)
         numbers, first, total, speed = self._numbers, at * _WIDTH, report.total, report.speed
         numbers[first] = -1.0 if total is None else total
         numbers[first + SAVES] = report.saves
@@ -41,14 +53,35 @@ class Said:
             numbers[first + SPREAD] = speed.spread
         else:
             numbers[first + LEFT] = np.nan
+        if spoke:
+            self._spoke[at] = 1
+
+    def _enter(self, job: str) -> int:
+        if not self._free:
+            self._free.append(len(self._names))
+            self._names.append("")
+            self._numbers.extend(repeat(0.0, _WIDTH))
+            self._spoke.append(0)
+        at = self._at[job] = self._free.pop()
+        self._tenures += 1
+        self._names[at], self._numbers[at * _WIDTH + TENURE] = job, self._tenures
+        return at
 
     def forget(self, job: str) -> None:
         """What it said no longer holds."""
         at = self._at.pop(job, None)
         if at is not None:
             self._free.append(at)
+            self._names[at], self._spoke[at] = "", 0
 
-    def of(self, jobs: Iterable[str]) -> Floats:
-        """One row per job."""
-        rows = list(map(self._at.get, jobs, repeat(_NOBODY)))
-        return np.frombuffer(self._numbers).reshape(-1, _WIDTH)[rows]
+    def place(self, job: str) -> tuple[int, float] | None:
+        """Where the row of a job is, and its tenure there; None while it has not spoken."""
+        at = self._at.get(job)
+        return None if at is None else (at, self._numbers[at * _WIDTH + TENURE])
+
+    def news(self) -> Words:
+        """What those say who have spoken since this was asked last."""
+        places = np.flatnonzero(np.frombuffer(self._spoke, np.uint8))
+        self._spoke = bytearray(len(self._spoke))
+        numbers = np.frombuffer(self._numbers).reshape(-1, _WIDTH)
+        return Words(places, numbers[places], self._names.copy())

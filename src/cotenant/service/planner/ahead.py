@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core.lifecycle import JobState
+from cotenant.core.state import State
+from cotenant.core.view import V_REMAINING, VIEW_COLUMNS
+from cotenant.core.workload import Ints
 from cotenant.engine.next_starts import next_starts
-from cotenant.engine.observe import done_by
+from cotenant.engine.observe import look
 from cotenant.service.observer.holding import JOB, STEPS
 from cotenant.service.planner.decision import Ahead
 from cotenant.service.planner.session import Session
@@ -60,9 +65,11 @@ class AheadStarts:
         traits, book, lock = session.traits, self._store.book, self._store.lock
         with lock:
             able = self._wanted and bool(book.barriers) and not (traits.shares or traits.takes_turns)
-            running = [job.id for job in book.on_gpus.values() if able and job.state != JobState.STOPPING]
+            if not able:
+                return {}
+            running = [job.id for job in book.on_gpus.values() if job.state != JobState.STOPPING]
             some_wait = bool(book.ahead)
-        coming = list(_next(session, running, some_wait, now_s)) if able else []
+        coming = list(_next(session, running, some_wait, now_s))
         with lock:
             chosen, taken = dict[str, Ahead](), Cells()
             for one in coming:
@@ -98,8 +105,7 @@ def _next(session: Session, running: Iterable[str], some_wait: bool, now_s: floa
     state, row_of = session.tables.state, session.follower.row_of
     if session.traits.plans or session.traits.computed or not state.x[col.N_WAITING]:
         return
-    rows = [row_of[name] for name in running if name in row_of]
-    ends = sorted((_left_s(session, row, now_s), row) for row in rows)[:MOST_ENDS]
+    ends = _first_ends(state, np.array([row_of[name] for name in running if name in row_of], np.int64), now_s)
     if not ends or (ends[0][0] > FURTHEST_S and not some_wait):
         return
     for (left_s, _), starts in zip(ends, next_starts(session.engine, (row for _, row in ends), now_s), strict=True):
@@ -116,11 +122,13 @@ def _kept(job: LiveJob, coming: _Coming, soon: bool, now_s: float) -> Ahead | No
     return Ahead(job.last.gpus, "") if stays else None
 
 
-def _left_s(session: Session, row: int, now_s: float) -> float:
-    """Seconds until a running job is believed to end."""
-    f = session.tables.state.f
-    left = f[row, col.BELIEF] - done_by(session.tables.state, row, now_s)
-    return float(max(f[row, col.WARM] - now_s, 0.0) + max(left, 0.0) / f[row, col.SPEED])
+def _first_ends(state: State, rows: Ints, now_s: float) -> list[tuple[float, int]]:
+    """In how many seconds the running jobs are believed to end that end first, and which ones these are."""
+    seen = np.empty((VIEW_COLUMNS, len(rows)))
+    look(state, rows, now_s, seen)
+    left_s = np.maximum(state.f[rows, col.WARM] - now_s, 0.0) + seen[V_REMAINING] / state.f[rows, col.SPEED]
+    first = np.lexsort((rows, left_s))[:MOST_ENDS]
+    return list(zip(left_s[first].tolist(), rows[first].tolist(), strict=True))
 
 
 def _worth_while(job: LiveJob) -> bool:

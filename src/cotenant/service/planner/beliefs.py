@@ -73,7 +73,7 @@ class LiveBeliefs:
         cpus, mem_gib = (0.0, 0.0) if self._shares_hosts else (spec.cpus, spec.mem_gib)
         return NewJob(
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
-            mem_gib=mem_gib, nodes=spec.nodes, barred=self._barred(kind), gpu_gib=spec.gpu_mem_gib,
+            mem_gib=mem_gib, nodes=spec.nodes, barred=self._barred(kind), gpu_gib=kind.least_gib or spec.gpu_mem_gib,
             priority=float(spec.priority), deadline_s=self.deadline_s(job),
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind), weight=spec.weight,
             skew=float(skew([spec.model])[0]),
@@ -88,7 +88,8 @@ class LiveBeliefs:
             else:
                 program = ""
         alone = spec.exclusive or not spec.preemptible
-        return LiveKind((spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, alone, spec.batch_size, program)
+        known = (spec.model, spec.gpus), spec.gpu_type, spec.gpu_mem_gib, alone, spec.batch_size, program
+        return LiveKind(*known, *self.profiles.squeezes(spec))
 
     def _barred(self, kind: LiveKind) -> int:
         number = self.profiles.kind_of(kind)
@@ -137,7 +138,7 @@ class LiveBeliefs:
 
     def step_before(self, job: LiveJob, total: int, types: dict[str, str]) -> DurationGuess:
         """What a step of it was thought to take at speed 1, all told, before its present process showed it."""
-        steps_per_s = self.profiles.steps_per_s(self.kind(job))
+        steps_per_s = self.profiles.steps_per_s(self.kind(job)) if self.profiles.profile != "none" else 0.0
         profiled = DurationGuess(1 / steps_per_s, PROFILE_SPREAD) if steps_per_s > 0 else None
         keys = length_keys(job)
         like, length = self.book.learned.of(STEP, keys), self._length(job, keys)

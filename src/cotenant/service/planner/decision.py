@@ -81,8 +81,8 @@ class Access(NamedTuple):
 class OpenNodes(Protocol):
     """Which nodes are open, and to whom."""
 
-    def label(self, node: str) -> str:
-        """What keeps a node apart from others of its type; empty for nothing."""
+    def labels(self) -> Mapping[str, str]:
+        """What keeps nodes apart from others of their type; most have none."""
         ...
 
     def open_to(self, job: LiveJob) -> Access:
@@ -95,8 +95,8 @@ class OpenNodes(Protocol):
 
 
 class _Everywhere:
-    def label(self, node: str) -> str:
-        return ""
+    def labels(self) -> Mapping[str, str]:
+        return {}
 
     def open_to(self, job: LiveJob) -> Access:
         return Access()

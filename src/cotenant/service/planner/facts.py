@@ -11,10 +11,16 @@ from numpy.typing import NDArray
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
+from cotenant.core.cluster import Cluster
 from cotenant.core.deadlines import Steps, strict_steps
 from cotenant.core.lifecycle import JobState
+from cotenant.core.partitions import Slicing, speeds
+from cotenant.core.state import State
+from cotenant.core.together import Together
 from cotenant.core.view import Facts
+from cotenant.core.workload import Codes
 from cotenant.engine.live_rows import LiveRows
+from cotenant.engine.partitions import table_of_nodes, tables_of
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.book import Book
 
@@ -88,6 +94,28 @@ def movable_rows(tables: LiveRows, row_of: Mapping[str, int], book: Book) -> NDA
     return found
 
 
+def most_slices(nodes: Iterable[NodeInfo]) -> int:
+    """Jobs that a GPU in slices has at most."""
+    return max((node.slices.most for node in nodes if node.slices is not None), default=0)
+
+
+def slicing_of(
+    cluster: Cluster, together: Together, tables: LiveRows, row_of: Mapping[str, int], book: Book
+) -> Slicing | None:
+    """How GPUs may be cut and what jobs ask for; None where no node says so.
+
+    Only slices that are shares of the time can change under a job that runs: others would end it.
+    """
+    known = tables_of(cluster)
+    if not known:
+        return None
+    asked = [""] * len(tables)
+    for name, row in row_of.items():
+        asked[row] = book.jobs[name].spec.slice if name in book.jobs else ""
+    fixed = not all(table.timed for table in known)
+    return Slicing(known, table_of_nodes(cluster), speeds(known, together.busy), Codes.of(asked), fixed)
+
+
 def are_news(facts: Facts, last: Facts) -> bool:
     """Whether a policy has to think anew about what it made of other ones."""
     same = facts.together is last.together and facts.pair is last.pair and facts.pool_types == last.pool_types
@@ -95,7 +123,14 @@ def are_news(facts: Facts, last: Facts) -> bool:
     moves = (facts.movable is None) == (last.movable is None) and (
         facts.movable is None or np.array_equal(facts.movable, np.asarray(last.movable))
     )
-    return not same or not moves or any(part is not None for part in changes)
+    return not same or not moves or not _cut_alike(facts, last) or any(part is not None for part in changes)
+
+
+def _cut_alike(facts: Facts, last: Facts) -> bool:
+    if facts.slicing is None or last.slicing is None:
+        return facts.slicing is last.slicing
+    now, then = facts.slicing.asked, last.slicing.asked
+    return now.names == then.names and np.array_equal(now.code, then.code)
 
 
 def memory_by_type(nodes: Iterable[NodeInfo]) -> dict[str, float]:
@@ -104,6 +139,13 @@ def memory_by_type(nodes: Iterable[NodeInfo]) -> dict[str, float]:
     for node in nodes:
         found[node.gpu_type] = min(node.gpu_mem_gib, found.get(node.gpu_type, node.gpu_mem_gib))
     return found
+
+
+def granted_gib(state: State, together: Together | None, row: int) -> float:
+    """GiB per GPU that a job may use: what it needs on its terms, or is granted where memory gives."""
+    if together is None or together.soft is None:
+        return float(state.f[row, col.GPU_GIB])
+    return float(together.memory_gib[state.i[row, col.SPEED_ROW], state.i[row, col.LEVEL]] * state.f[row, col.CAP])
 
 
 def services_of(book: Book) -> np.ndarray:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
 from cotenant.beliefs.pairing import guests_of
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
@@ -18,7 +20,7 @@ from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows, NewJob
 from cotenant.engine.observe import done_by
 from cotenant.service.observer.outcomes import ASKED
-from cotenant.service.planner.beliefs import Belief, LiveBeliefs
+from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.decision import Access
 from cotenant.service.planner.eligible import Eligible
 from cotenant.service.planner.hearing import Hearing
@@ -49,7 +51,7 @@ class Follower:
         self._may_suspend, self._types = may_suspend, types
         self.row_of: dict[str, int] = {}
         self.job_at: dict[int, str] = {}
-        self.durations: dict[int, Belief] = {}  # of those whose belief grows while they run
+        self.times = np.zeros(len(tables.state.f))  # by row: so many times what a job has attained is it at least
         self._opened: dict[int, Access] = {}  # with which jobs are in the tables
         self.hearing = Hearing(book, tables, beliefs, types, self._changed)
         self.shut: set[str] = set()
@@ -97,8 +99,9 @@ class Follower:
             concerned.update(self.book.on_gpus)
         self.shut = set(shut)
         jobs = sorted((self.book.jobs[name] for name in concerned if name in self.book.jobs), key=lambda job: job.order)
-        for name in concerned - self.book.jobs.keys():
-            self._forget(name)
+        for name in concerned:
+            if name not in self.book.jobs:
+                self._forget(name)
         found += [told for job in jobs if (told := list(self._of(job, now_s)))]
         found.sort(key=lambda told: max((event.kind for event in told if event.kind != Kind.CHANGED), default=99))
         return [event for told in found for event in told]
@@ -220,6 +223,8 @@ class Follower:
     def _enter(self, job: LiveJob, now_s: float) -> int:
         row = self.tables.enter(self._new_job(job))
         self.row_of[job.id], self.job_at[row] = row, job.id
+        if more := len(self.tables.state.f) - len(self.times):
+            self.times = np.concatenate([self.times, np.zeros(more)])
         self._opened[row] = self._open_to(job)
         write_past(self.tables, row, job, self.book, self.beliefs, self._types, now_s)
         if self._traits.overcommits and job.id in self.book.on_gpus:  # the policy makes guests more, if it can
@@ -232,37 +237,38 @@ class Follower:
         row = self.row_of.pop(name, None)
         if row is not None:
             del self.job_at[row]
-            self.durations.pop(row, None)
+            self.times[row] = 0.0
             self._opened.pop(row, None)
             self._waited.pop(row, None)
             self.hearing.forget(name, row)
 
     def _update(self, job: LiveJob, row: int, now_s: float) -> bool:
         """Write what may have changed of a known job; whether its place in line may have."""
-        state = self.tables.state
+        state, beliefs, spec = self.tables.state, self.beliefs, job.spec
         f, i = state.f[row], state.i[row]
-        before = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
+        before = f.item(col.BELIEF), f.item(col.TIER), f.item(col.DEADLINE), i.item(col.GPUS)
         each = self.hearing.listen(job, row, now_s) if job.attempts else None
-        belief = self.beliefs.duration(job, self._types, f[col.SPEED] if i[col.STATE] == col.RUNNING else None, each)
-        if belief.times:
-            self.durations[row] = belief
-        else:
-            self.durations.pop(row, None)
+        speed = f.item(col.SPEED) if i.item(col.STATE) == col.RUNNING else None
+        belief = beliefs.duration(job, self._types, speed, each)
+        self.times[row] = belief.times
         done_s = done_by(state, row, now_s)
-        f[col.BELIEF] = max(done_s + belief.more_s, belief.least_s, belief.times * f[col.OCCUPIED])
-        phases = self.beliefs.phases(job)
+        belief_s = max(done_s + belief.more_s, belief.least_s, belief.times * f.item(col.OCCUPIED))
+        deadline_s, phases = beliefs.deadline_s(job), beliefs.phases(job)
+        f[col.BELIEF], f[col.DEADLINE] = belief_s, deadline_s
         f[col.START_UP], f[col.RESTORE] = phases.start_s, phases.restore_s
         f[col.RESUME], f[col.EXIT] = phases.resume_s, phases.exit_s
-        f[col.DEADLINE] = self.beliefs.deadline_s(job)
-        i[col.RUNG], i[col.YIELDS] = self.beliefs.ways(job, self._may_suspend(job))
-        f[col.SAVING] = phases.suspend_s if i[col.RUNG] else phases.save_s
-        if f[col.TIER] != -job.spec.priority:
-            self.tables.set_priority(row, float(job.spec.priority))
-        resized, asked = False, (state.cls[i[col.CLASS], col.C_GPUS], self._opened[row])
-        if job.state == JobState.PENDING and i[col.HOME] < 0 and asked != (job.spec.gpus, self._open_to(job)):
-            resized = self.tables.set_gpus(row, job.spec.gpus, self._new_job(job), now_s)
-            self._opened[row] = self._open_to(job)
-        after = f[col.BELIEF], f[col.TIER], f[col.DEADLINE], i[col.GPUS]
+        rung, yields = beliefs.ways(job, self._may_suspend(job))
+        i[col.RUNG], i[col.YIELDS] = rung, yields
+        f[col.SAVING] = phases.suspend_s if rung else phases.save_s
+        if before[1] != -spec.priority:
+            self.tables.set_priority(row, float(spec.priority))
+        resized = False
+        if job.state == JobState.PENDING and i.item(col.HOME) < 0:
+            asked, access = (state.cls.item(i.item(col.CLASS), col.C_GPUS), self._opened[row]), self._open_to(job)
+            if asked != (spec.gpus, access):
+                resized = self.tables.set_gpus(row, spec.gpus, self._new_job(job), now_s)
+                self._opened[row] = access
+        after = belief_s, -spec.priority, deadline_s, i.item(col.GPUS)
         return resized or any(a != b and (a == a or b == b) for a, b in zip(before, after, strict=True))
 
     def _changed(self, name: str, now_s: float) -> int | None:
@@ -273,12 +279,10 @@ class Follower:
     def believe(self, now_s: float) -> None:
         """Bring what is believed of running jobs up to now: some beliefs grow with what a job has attained."""
         self.hearing.warm(now_s)
-        state = self.tables.state
-        for row in state.run[: state.x[col.N_RUN]].tolist() if self.durations else ():
-            belief = self.durations.get(row)
-            if belief is None:
-                continue
-            held_s = state.f[row, col.OCCUPIED] + max(now_s - state.f[row, col.SINCE], 0.0)
-            if state.f[row, col.BELIEF] < belief.times * held_s:
-                state.f[row, col.BELIEF] = belief.times * held_s
-                state.x[col.EPOCH] += 1
+        f, listed = self.tables.state.f, self.tables.state.run[: self.tables.state.x[col.N_RUN]]
+        rows = listed[(listed >= 0) & (self.times[listed] > 0)]
+        if len(rows):
+            grown_s = self.times[rows] * (f[rows, col.OCCUPIED] + np.maximum(now_s - f[rows, col.SINCE], 0.0))
+            more = f[rows, col.BELIEF] < grown_s
+            f[rows[more], col.BELIEF] = grown_s[more]
+            self.tables.state.x[col.EPOCH] += np.count_nonzero(more)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from itertools import repeat
 
 import numpy as np
 
 from cotenant.beliefs.duration import DurationGuess, with_progress
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
-from cotenant.core.lifecycle import JobState
+from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.live_rows import LiveRows
-from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TOTAL
+from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TENURE, TOTAL, Words
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
+from cotenant.service.store.learned import what_runs
 
 _LOG, _WEIGHT, _EXIT, _TOTAL, _SAVES = range(5)
 """Logarithm and weight of a step as thought before the job showed it; its exit; steps in all, and whether it saves."""
@@ -33,19 +33,56 @@ class Hearing:
         look: Callable[[str, float], int | None],
     ) -> None:  # fmt: skip
         self._book, self._tables, self._beliefs, self._types, self._look = book, tables, beliefs, types, look
-        self._rows: dict[str, int] = {}  # of running jobs that were looked at
-        self._before = np.full((1, 5), np.nan)  # of them by row: what does not change while they only report
+        self._before = np.full((1, 5), np.nan)  # by row: what does not change while jobs only report
         self._cold: dict[int, str] = {}  # those that have not made their first step
+        self._places: dict[str, int] = {}  # of jobs on GPUs that were looked at, among the words of all
+        self._row_at, self._tenure_at = np.full(1, -1), np.zeros(1)  # by place: whose words these are
+        self._runs: dict[str, str] = {}  # what jobs on GPUs run, and who runs the same
+        self._alike: dict[str, dict[str, None]] = {}
 
     def forget(self, name: str, row: int) -> None:
         """A job is over."""
-        self._rows.pop(name, None)
+        self._leave(name)
         self._cold.pop(row, None)
+
+    def alike(self, runs: str) -> Iterable[str]:
+        """Jobs on GPUs that run this."""
+        return self._alike.get(runs, ())
 
     def doubt(self, names: Iterable[str]) -> None:
         """More was learned of the like of these jobs: when they speak next, they are looked at anew."""
         for name in names:
-            self._rows.pop(name, None)
+            self._unhear(name)
+
+    def _unhear(self, name: str) -> None:
+        if (place := self._places.pop(name, None)) is not None:
+            self._tenure_at[place] = 0.0
+
+    def _leave(self, name: str) -> None:
+        """A job is no longer on GPUs."""
+        self._unhear(name)
+        if (runs := self._runs.pop(name, None)) is not None:
+            self._alike[runs].pop(name)
+            if not self._alike[runs]:
+                del self._alike[runs]
+
+    def _enter(self, job: LiveJob, row: int) -> None:
+        """A job on GPUs was looked at: from here on its words are taken in with those of all others."""
+        runs = what_runs(job)
+        if self._runs.get(job.id) != runs:
+            self._leave(job.id)
+            self._runs[job.id] = runs
+            self._alike.setdefault(runs, {})[job.id] = None
+        if (found := self._beliefs.reports.place(job.id)) is not None:
+            place, tenure = found
+            self._room(place + 1)
+            self._places[job.id], self._row_at[place], self._tenure_at[place] = place, row, tenure
+
+    def _room(self, places: int) -> None:
+        if places > len(self._row_at):
+            more = max(places, 2 * len(self._row_at)) - len(self._row_at)
+            self._row_at = np.concatenate([self._row_at, np.full(more, -1)])
+            self._tenure_at = np.concatenate([self._tenure_at, np.zeros(more)])
 
     def listen(self, job: LiveJob, row: int, now_s: float) -> DurationGuess | None:
         """What its reports mean from here on, and when its start is, or was, over; a step as thought before."""
@@ -59,7 +96,10 @@ class Hearing:
         if each is not None:
             thought = float(np.log(each.seconds)), each.spread**-2, self._beliefs.exit_s(job)
         self._before[row] = *thought, -1.0 if total is None else total, saves if begun else np.nan
-        self._rows[job.id] = row
+        if job.state in ON_GPUS:
+            self._enter(job, row)
+        else:
+            self._leave(job.id)
         if job.state in (JobState.STARTING, JobState.RUNNING) and not job.last.suspensions:
             self._cold[row] = job.id
             self.warm(now_s, [row])
@@ -80,21 +120,28 @@ class Hearing:
                 state.f[row, col.WARM] = warm_s
                 state.x[col.EPOCH] += 1
 
-    def heard(self, names: Collection[str], now_s: float) -> list[Event]:
-        """Take in what running jobs say of themselves, and nothing else; one event if that changes any belief.
+    def heard(self, said: Words, doubted: Iterable[str], known: Collection[str], now_s: float) -> list[Event]:
+        """Take in what jobs on GPUs say of themselves, and nothing else; one event if that changes any belief.
 
-        All of them speak several times a second, so this is done for many at a time. While a job is cold, or has just
-        got other company, what is believed of it stays.
+        All of them speak several times a second, so this is done for many at a time. `doubted` ones are looked at
+        even if they are silent, `known` ones have just been. While a job is cold, or has just got other company, what
+        is believed of it stays.
         """
-        names = list(names)
-        rows = np.fromiter(map(self._rows.get, names, repeat(-1)), np.int64, len(names))
-        said, before = self._beliefs.reports.said(names), self._before[rows]
-        same = (rows >= 0) & (before[:, _TOTAL] == said[:, TOTAL]) & (before[:, _SAVES] == said[:, SAVES])
-        looked = [self._look(names[at], now_s) for at in np.flatnonzero(~same).tolist()]
+        places, numbers, owners = said
+        self._room(int(places[-1]) + 1 if len(places) else 0)
+        mine = self._tenure_at[places] == numbers[:, TENURE]
+        rows = np.where(mine, self._row_at[places], 0)
+        before = self._before[rows]
+        same = mine & (before[:, _TOTAL] == numbers[:, TOTAL]) & (before[:, _SAVES] == numbers[:, SAVES])
+        names = sorted({*(owners[at] for at in places[~same].tolist()), *doubted}.difference(known))
+        looked = [self._look(name, now_s) for name in names if name in self._book.on_gpus]
         changed = [row for row in looked if row is not None]
-        told = same & (said[:, LEFT] == said[:, LEFT])
+        told = same & (numbers[:, LEFT] == numbers[:, LEFT])
+        passed = np.zeros(len(self._row_at), bool)
+        passed[[self._places[name] for name in known if name in self._places]] = True
+        told &= ~passed[places]
         if told.any():
-            changed += self._blend(rows[told], before[told], said[told], now_s)
+            changed += self._blend(rows[told], before[told], numbers[told], now_s)
         return [Event(Kind.CHANGED, row) for row in changed[:1]]
 
     def _blend(self, rows: Ints, before: Floats, said: Floats, now_s: float) -> list[int]:

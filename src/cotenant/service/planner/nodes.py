@@ -6,7 +6,7 @@ number has bits becomes several.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cotenant.backends.base import NodeInfo
@@ -16,7 +16,7 @@ from cotenant.service.store.job import Gpus
 from cotenant.service.store.tenants import NO_TENANTS, BookTenants
 
 MOST_GPUS = 60  # bits of a mask that are used
-Label = Callable[[str], str]
+_NO_LABELS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class _Part:
 class NodeNumbers:
     """The nodes of a backend as a cluster; another list of nodes needs another one.
 
-    Nodes of another `label` are in a partition of that name. `tenants`: who shares them, and which are dedicated.
+    Nodes with another label are in a partition of that name. `tenants`: who shares them, and which are dedicated.
     """
 
     def __init__(
-        self, nodes: Sequence[NodeInfo], label: Label = lambda node: "", tenants: BookTenants = NO_TENANTS
+        self, nodes: Sequence[NodeInfo], labels: Mapping[str, str] = _NO_LABELS, tenants: BookTenants = NO_TENANTS
     ) -> None:
         self.types: tuple[str, ...] = tuple(dict.fromkeys(node.gpu_type for node in nodes))
         owners = {node.name: tenants.mark(node.name).dedicated for node in nodes}
-        ordered = sorted(nodes, key=lambda n: (self.types.index(n.gpu_type), label(n.name), owners[n.name]))
+        ordered = sorted(nodes, key=lambda n: (self.types.index(n.gpu_type), labels.get(n.name, ""), owners[n.name]))
         self._parts: list[_Part] = []
         groups = []
         for node in ordered:
@@ -47,8 +47,8 @@ class NodeNumbers:
                 indexes = there[first : first + MOST_GPUS]
                 share = len(indexes) / len(there)
                 self._parts.append(_Part(node.name, indexes))
-                host = share * node.cpus, share * node.mem_gib
-                groups.append(NodeGroup(1, len(indexes), node.gpu_type, *host, label(node.name), owners[node.name]))
+                told = share * node.cpus, share * node.mem_gib, labels.get(node.name, ""), owners[node.name]
+                groups.append(NodeGroup(1, len(indexes), node.gpu_type, *told, slices=node.slices))
         self.cluster = Cluster(tuple(groups), spec=f"{len(nodes)} nodes", tenants=tenants.tree)
         self._of: dict[str, list[int]] = {}
         for number, part in enumerate(self._parts):
@@ -56,8 +56,8 @@ class NodeNumbers:
 
     @staticmethod
     def shape_of(
-        nodes: Iterable[NodeInfo], label: Label = lambda node: "", tenants: BookTenants = NO_TENANTS
-    ) -> set[tuple[str, str, int, tuple[int, ...], int, float, str, tuple[str, ...]]]:
+        nodes: Iterable[NodeInfo], labels: Mapping[str, str] = _NO_LABELS, tenants: BookTenants = NO_TENANTS
+    ) -> set[tuple[object, ...]]:
         """What makes another cluster: two lists with the same shape have the same numbers."""
         return {
             (
@@ -67,8 +67,9 @@ class NodeNumbers:
                 one.out,
                 one.cpus,
                 one.mem_gib,
-                label(one.name),
+                labels.get(one.name, ""),
                 tenants.mark(one.name).dedicated,
+                one.slices,
             )
             for one in nodes
         }

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from cotenant.backends.base import JobUse
 from cotenant.beliefs.live_profiles import LiveProfiles, veto
@@ -13,10 +13,12 @@ from cotenant.beliefs.trying import SeenUse, Trying
 from cotenant.beliefs.watched import learned_kind
 from cotenant.core import columns as col
 from cotenant.core.lifecycle import JobState
+from cotenant.core.memory import Oversubscription
 from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows
 from cotenant.journal import Entry
 from cotenant.service.observer.reports import Reports
+from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act
 from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.store.book import Book
@@ -38,8 +40,18 @@ class Kept:
 
     def apart(self) -> Kept:
         """The same for somebody who plays forward while this goes on being measured."""
-        profiles = LiveProfiles(self.profiles.profile, self.profiles.types, self.profiles.gpu_gib)
+        known = self.profiles
+        profiles = LiveProfiles(known.profile, known.types, known.gpu_gib, known.rule)
         return Kept(profiles, self.pairing.copy(), durations=self.durations)
+
+
+def kept_for(kept: Kept | None, options: Options, types: Sequence[str], gpu_gib: Mapping[str, float]) -> Kept:
+    """What outlives the last session, with profiles for the GPU types that there are now."""
+    if kept is not None and kept.profiles.types == types:
+        return kept
+    rule = Oversubscription.parse(options.oversubscribe)
+    fresh = LiveProfiles(options.profile, types, gpu_gib, rule)
+    return Kept(fresh) if kept is None else replace(kept, profiles=fresh)
 
 
 def held_back(book: Book, tables: LiveRows, row_of: Mapping[str, int], pairing: Pairing) -> set[str]:

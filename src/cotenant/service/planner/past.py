@@ -34,3 +34,4 @@ def write_past(
     if job.state == JobState.SUSPENDED:
         f[col.SAVED] = max(f[col.DONE] - job.last.unsaved_s, 0.0)
     i[col.OWES], i[col.LEVEL] = int(f[col.DONE] > 0), job.last.level if job.attempts else 0
+    i[col.SLICED], i[col.COLUMN] = job.last.slice if job.attempts else (0, 0)

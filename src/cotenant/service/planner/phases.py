@@ -39,17 +39,17 @@ class Phases:
         self._book, self._profiles = book, profiles
         self._known: dict[tuple[object, ...], LifecycleRow] = {}
         self._wide: dict[tuple[object, ...], LifecycleRow] = {}  # as far as it does not matter who sent the job
-        self._version: object = None
-        self._last: tuple[object, object, str, LifecycleRow] = (None, None, "", GUESSED)  # who asks, asks several times
+        self._learned, self._version = book.learned, -1
+        self._last: tuple[object, int, LifecycleRow] = (None, -1, GUESSED)  # who asks, asks several times
 
     def of(self, job: LiveJob) -> LifecycleRow:
         """Seconds of each phase; none is NaN."""
-        learned, spec, gpu_type = self._book.learned, job.spec, self._type(job)
-        if self._version != (learned, learned.version):
-            self._known, self._wide, self._version = {}, {}, (learned, learned.version)
-        elif self._last[0] is job and self._last[1] is spec and self._last[2] == gpu_type:
-            return self._last[3]
-        runs = what_runs(job)
+        learned = self._book.learned
+        if self._learned is not learned or self._version != learned.version:
+            self._known, self._wide, self._learned, self._version = {}, {}, learned, learned.version
+        elif self._last[0] is job and self._last[1] == self._book.seq:
+            return self._last[2]
+        spec, gpu_type, runs = job.spec, self._type(job), what_runs(job)
         key = (runs, job.tenant, job.user, spec.gpus, gpu_type, is_python(spec.run))
         found = self._known.get(key)
         if found is None:
@@ -57,7 +57,7 @@ class Phases:
             if wide not in self._wide:
                 self._wide[wide] = self._row(job, gpu_type)
             found = self._known[key] = self._own(job, gpu_type, self._wide[wide])
-        self._last = job, spec, gpu_type, found
+        self._last = job, self._book.seq, found
         return found
 
     def _type(self, job: LiveJob) -> str:

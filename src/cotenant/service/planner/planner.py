@@ -37,6 +37,7 @@ from cotenant.service.planner.line import waiting_line
 from cotenant.service.planner.memory import told
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
+from cotenant.service.planner.services import LiveServices
 from cotenant.service.planner.session import Session
 from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
 from cotenant.service.planner.tenant_numbers import TenantTables, copied
@@ -66,6 +67,7 @@ class Planner:
         self.budget = Budget(options.budget_s)
         wanted = options.prefetch_starts and bool(reports.addresses) and capabilities().exact_gpus
         apart = capabilities().isolation != "none"
+        self._services = LiveServices(store, reports)
         self._ahead = AheadStarts(store, nodes, wanted, apart)
 
     @property
@@ -90,7 +92,8 @@ class Planner:
             self._past.catch_up()
             with self._store.lock:
                 session, changed = self._current(now_s), self._store.changes()
-                events = session.take_in(changed, self._openings.shut(now_s), now_s, session.news())
+                events = session.take_in(changed, self._openings.shut(now_s), now_s, *session.news())
+                events += self._services.look(session, now_s)
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
                 notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)

@@ -22,8 +22,9 @@ from cotenant.core.view import Facts
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.events import rekey
 from cotenant.engine.heaps import set_event
-from cotenant.engine.keys import position_of, work_done
+from cotenant.engine.keys import position_of
 from cotenant.engine.ledger import rerun, schedule_wait
+from cotenant.engine.observe import done_by
 from cotenant.engine.rates import RateModel
 from cotenant.engine.turns import Overruns
 from cotenant.policies import Policy
@@ -145,7 +146,7 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
 def _done_s(state: State, row: int, now_s: float) -> float:
     """Work done by now; of a pinned job as of one that runs."""
     if state.i[row, col.STATE] != col.PINNED:
-        return float(work_done(state.f, state.i, row, now_s))
+        return done_by(state, row, now_s)
     since_s = max(float(state.f[row, col.WARM]), float(state.f[row, col.RATED]))
     return float(state.f[row, col.DONE] + max(now_s - since_s, 0.0) * state.f[row, col.SPEED])
 

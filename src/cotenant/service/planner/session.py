@@ -11,7 +11,7 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
-from cotenant.beliefs.live_profiles import LiveProfiles
+from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
@@ -32,6 +32,7 @@ from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Policy, make_policy
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.said import NO_WORDS, Words
 from cotenant.service.options import Options
 from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
@@ -43,11 +44,10 @@ from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back
+from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back, kept_for
 from cotenant.service.planner.past_use import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
-from cotenant.service.store.learned import what_runs
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
@@ -63,15 +63,13 @@ class Session:
         *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
         use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
-        self.policy_name, self._book, self._reports, self._label = policy, book, reports, openings.label
-        self.nodes = NodeNumbers(nodes, openings.label, book.tenants)
+        self.policy_name, self._book, self._reports, self._labels = policy, book, reports, openings.labels
+        self.nodes = NodeNumbers(nodes, openings.labels(), book.tenants)
         self._types, self._tree = {node.name: node.gpu_type for node in nodes}, book.tenants.tree
-        self._shape = NodeNumbers.shape_of(nodes, openings.label, book.tenants)
+        self._shape = NodeNumbers.shape_of(nodes, openings.labels(), book.tenants)
         self._seen, self._same = object(), True  # nodes that were last compared with it, and what came of that
         gpu_gib = known.memory_by_type(nodes)
-        self.kept = kept or Kept(LiveProfiles(options.profile, self.nodes.types, gpu_gib))
-        if self.kept.profiles.types != self.nodes.types:
-            self.kept = replace(self.kept, profiles=LiveProfiles(options.profile, self.nodes.types, gpu_gib))
+        self.kept = kept_for(kept, options, self.nodes.types, gpu_gib)
         self.kept.durations = self._durations = self.kept.durations or LiveDurations(book, options.estimator)
         self.kept.pairing.recall(book.memory.get(PAIRS))
         self._policy = make_policy(policy)
@@ -82,6 +80,7 @@ class Session:
             self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
+            most_slices=known.most_slices(nodes) if self.traits.slices else 0,
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
@@ -111,10 +110,9 @@ class Session:
 
     def fits(self, policy: str, nodes: Sequence[NodeInfo]) -> bool:
         """Whether this is the policy, and the cluster has the same shape as when the session began."""
-        tenants = self._book.tenants
-        seen = nodes, [self._label(node.name) for node in nodes], tenants
-        if seen != self._seen:
-            same = NodeNumbers.shape_of(nodes, self._label, tenants) == self._shape
+        tenants, labels = self._book.tenants, self._labels()
+        if (seen := (nodes, labels, tenants)) != self._seen:
+            same = NodeNumbers.shape_of(nodes, labels, tenants) == self._shape
             self._seen, self._same = seen, same and (tenants.tree is None) == (self._tree is None)
         worn = len(self.tables) > max(_MOST_ROWS, 4 * len(self.follower.row_of))  # most of its rows are dead
         return policy == self.policy_name and self._same and not worn
@@ -124,23 +122,24 @@ class Session:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
         return self._budget.busy
 
-    def news(self) -> set[str]:
-        """Running jobs that have said something, or whose like were measured, since this was asked last."""
-        learned, on_gpus = self._book.learned, self._book.on_gpus
+    def news(self) -> tuple[Words, set[str]]:
+        """What jobs say that have spoken since this was asked last; some jobs on GPUs whose like were measured."""
+        learned, hearing = self._book.learned, self.follower.hearing
         runs, learned.news = learned.news, set()
-        self._doubted |= dict.fromkeys(job.id for job in on_gpus.values() if what_runs(job) in runs) if runs else {}
+        for one in sorted(runs):
+            self._doubted |= dict.fromkeys(hearing.alike(one))
         like = set(islice(self._doubted, _MOST_DOUBTED))
         for job in like:
             del self._doubted[job]
-        like &= on_gpus.keys()
-        self.follower.hearing.doubt(like)
-        spoke = self._reports.news()
-        return spoke.difference(spoke.difference(on_gpus)) | like  # nearly all run: quicker than to look for these
+        hearing.doubt(like)
+        return self._reports.news(), like
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def take_in(self, changed: set[str], shut: set[str], now_s: float, spoke: Iterable[str] = ()) -> list[Event]:
-        """What the engine is to be told, with the store's lock held; jobs of `spoke` run and only said something."""
+    def take_in(
+        self, changed: set[str], shut: set[str], now_s: float, said: Words = NO_WORDS, doubted: Iterable[str] = ()
+    ) -> list[Event]:
+        """What the engine is to be told, with the store's lock held; `said` and `doubted` are as `news` has them."""
         if self._tree is not self._book.tenants.tree:
             self._tree = self._book.tenants.tree
             self.tables.set_tree(self._tree)
@@ -151,7 +150,7 @@ class Session:
         changed = changed | self._book.chained.keys() | renewed
         events = self.follower.events(changed, shut, now_s, self._parting, renewed)
         self._pasts.write(now_s)
-        events += self.follower.hearing.heard(set(spoke).difference(changed, self.kept.pairing.settling), now_s)
+        events += self.follower.hearing.heard(said, doubted, changed | self.kept.pairing.settling, now_s)
         if not self._recalled:
             self._recalled = True
             recall(self._policy, self.policy_name, self._book.memory.get(POLICY), self.follower.row_of)
@@ -207,9 +206,16 @@ class Session:
         if traits.names_gpus:
             together = profiles.together(seen)
             facts = replace(facts, together=together)
-            cut = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
-            state.f[cut, col.GPU_GIB] = together.memory_gib[state.i[cut, col.SPEED_ROW], state.i[cut, col.LEVEL]]
-            self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(self.follower.row_of))
+            small = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
+            claimed = together.claimed_gib()
+            state.f[small, col.GPU_GIB] = claimed[state.i[small, col.SPEED_ROW], state.i[small, col.LEVEL]]
+            measured, grants = self.kept.pairing.measured(self.follower.row_of), not traits.overcommits
+            self.engine.rates = MeasuredSpeeds(together, measured, grants)
+            if traits.slices:
+                row_of, cluster = self.follower.row_of, self.nodes.cluster
+                cut = known.slicing_of(cluster, together, self.tables, row_of, self._book)
+                facts = replace(facts, slicing=cut)
+                self.engine.rates = self.engine.rates if cut is None else SliceSpeeds(cut, pauses=False)
         elif traits.shares:
             pair = profiles.pairs(seen, traits.pair_belief)
             facts = replace(facts, pair=pair)
@@ -256,7 +262,7 @@ class Session:
         """Memory per GPU that a job needs on its terms; 0: as it asks."""
         job = self._book.jobs.get(self.follower.job_at.get(row, ""))
         stated = self.traits.names_gpus and job is not None and job.spec.gpu_mem_gib > 0  # what was seen limits nobody
-        return float(self.tables.state.f[row, col.GPU_GIB]) if stated else 0.0
+        return known.granted_gib(self.tables.state, self.engine.facts.together, row) if stated else 0.0
 
     def promised(self, still: bool = False) -> dict[str, Gpus]:
         """Jobs that will start on these GPUs as soon as others have left them; with `still` suspended ones too."""

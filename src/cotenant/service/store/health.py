@@ -5,7 +5,7 @@ A fault is known by its place and kind. What an operator has excused does not co
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -89,10 +89,6 @@ class BookHealth:
     def of(self, node: str) -> list[KnownFault]:
         """What is wrong with a node and its GPUs."""
         return [fault for fault in self.faults.values() if fault.node == node]
-
-    def shuts(self, node: str, out: Sequence[int]) -> bool:
-        """Whether nothing may start on a node: for a fault of its own, or of a GPU that is not `out` of use yet."""
-        return bool(self.faults) and any(fault.gpu not in out for fault in self.of(node))
 
     def out(self, node: str, used: Iterable[int]) -> tuple[int, ...]:
         """GPUs of a node that are left out of everything: those with a fault, once nobody is on them."""

@@ -49,6 +49,7 @@ class Attempt:
     suspensions: int = 0
     rung: str = ""  # the one that ended it, where the ladder did
     level: int = 0  # its steps are cut into 2**level sub-batches
+    slice: tuple[int, int] = (0, 0)  # of its GPU: shape and column, as in `LaunchSpec`; (0, 0) for all of it
     ahead_s: float = 0.0  # when its process was started ahead of its GPUs; 0: it was not
     holds: bool = False  # it waits for its GPUs, or ended without having had them
     gpu_type: str = ""

@@ -101,6 +101,8 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             )
         case "launch":
             _launch(book, job, data, now_s)
+        case "slice":  # it goes on with another part of its GPU
+            job.last.slice = read_slice(data)
         case "started":
             if job.state == JobState.STARTING:
                 job.state = JobState.RUNNING
@@ -151,9 +153,15 @@ def _launch(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> Non
     if goes:
         job.last.holds, job.last.launched_s, job.last.taken_s = False, now_s, now_s
     else:
-        gpus, level = read_gpus(data["gpus"]), int(data.get("level", 0))
-        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level, taken_s=now_s))
+        gpus, level, cut = read_gpus(data["gpus"]), int(data.get("level", 0)), read_slice(data)
+        job.attempts.append(Attempt(len(job.attempts) + 1, gpus, now_s, level=level, taken_s=now_s, slice=cut))
     job.message = ""
+
+
+def read_slice(data: dict[str, Any]) -> tuple[int, int]:
+    """Shape and column of a slice; all of the GPU where a record says nothing of it."""
+    shape, column = data.get("slice") or (0, 0)
+    return int(shape), int(column)
 
 
 def _withdraw(job: LiveJob, now_s: float) -> None:

@@ -41,8 +41,11 @@ BUILT_IN = {
 """Profiles that need no file: name -> one line about it."""
 
 
-def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[str]) -> Profile:
-    """The speeds of a workload's kinds of jobs on these types; what the profile does not name runs at 1."""
+def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[str], soft: bool = False) -> Profile:
+    """The speeds of a workload's kinds of jobs on these types; what the profile does not name runs at 1.
+
+    With `soft` GPU memory keeps nobody from a type or from company: who asks looks at it (`soften`).
+    """
     name = str(name_or_path)
     kinds, row = kinds_of(work)
     speed = np.ones((len(kinds), len(gpu_types), 2))
@@ -51,11 +54,11 @@ def load_profile(name_or_path: str | Path, work: Workload, gpu_types: Sequence[s
     elif name.split(":")[0] == "h200-loader":
         return h200_loader_profile(name, work, gpu_types)
     elif name.split(":")[0] == "h200":
-        return h200_profile(name, sharing_of(Spec.parse(name).params), work, gpu_types)
+        return h200_profile(name, sharing_of(Spec.parse(name).params), work, gpu_types, soft)
     elif name != "none":
         path = Path(name)
         if is_profile_file(split_sharing(name)[0]):
-            return file_profile(name, work, gpu_types)
+            return file_profile(name, work, gpu_types, soft)
         if not path.suffix and not path.exists():
             raise unknown("profile", name, BUILT_IN)
         if is_pairs(path):

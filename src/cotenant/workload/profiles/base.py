@@ -76,6 +76,7 @@ class Profile:
     stage_s: Floats | None = None
     lifecycle: Lifecycle | None = None  # how long jobs take to come and go, where that was measured
     contention: tuple[float, ...] = UNMEASURED
+    slice_speeds: tuple[dict[str, float], ...] = ()  # by kind: speed in slices by their names, as far as measured
 
 
 def kinds_of(work: Workload) -> tuple[tuple[Kind, ...], Ints]:

@@ -37,8 +37,8 @@ def find(name: str) -> tuple[str, int] | None:
     return key if key in steps() else None
 
 
-def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[str]) -> Profile:
-    """Speeds against the H200; models that were not measured run at 1 everywhere."""
+def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[str], soft: bool = False) -> Profile:
+    """Speeds against the H200; models that were not measured run at 1 everywhere. `soft`: memory shuts nobody out."""
     if sharing not in SHARING:
         raise unknown("sharing of profile 'h200'", sharing, SHARING)
     types = own_types("'h200'", gpu_types, REFERENCE, GPUS)
@@ -57,9 +57,10 @@ def h200_profile(name: str, sharing: str, work: Workload, gpu_types: Sequence[st
         stage_s[at] = 0.0, max(one_s - gpu_s, 0.0), gpu_s, max(base_s - one_s, 0.0)
         for column, kind in enumerate(types):
             for spread in (False, True):
-                speed[at, column, int(spread)] = base_s / step_seconds(steps()[key], seen, GPUS[kind], gpus, spread)
+                step_s = step_seconds(steps()[key], seen, GPUS[kind], gpus, spread, soft)
+                speed[at, column, int(spread)] = base_s / step_s
     notes = unknown_models(name, kinds, [key is not None for key in keys])
-    together = h200_together(sharing, kinds, keys, types)
+    together = h200_together(sharing, kinds, keys, types, soft)
     pairs = _pairs(kinds, keys, together, speed)
     return Profile(
         name, tuple(gpu_types), kinds, row, speed, steps_per_s, pairs, notes, together=together, stage_s=stage_s,

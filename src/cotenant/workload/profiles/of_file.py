@@ -78,8 +78,8 @@ class _Known:
         return None if one is None else _at_batch(one, self.batch)
 
 
-def file_profile(name: str, work: Workload, gpu_types: Sequence[str]) -> Profile:
-    """The profile of a workload's kinds on these types."""
+def file_profile(name: str, work: Workload, gpu_types: Sequence[str], soft: bool = False) -> Profile:
+    """The profile of a workload's kinds on these types; with `soft` two may share though memory does not hold both."""
     path, asked = split_sharing(name)
     file = load_profile_file(path)
     share = asked or next((one for one in SHARES if any(pair.share == one for pair in file.pairs)), "time")
@@ -87,7 +87,7 @@ def file_profile(name: str, work: Workload, gpu_types: Sequence[str]) -> Profile
     types = [file.reference if normal(kind) == UNNAMED_TYPE else normal(kind) for kind in gpu_types]
     known = [_find(file, model) for model, _ in kinds]
     speed, steps = _speeds(known, kinds, types)
-    together = _together(file, share, known, kinds, types)
+    together = _together(file, share, known, kinds, types, soft)
     curves = curves_of(file)
     names = ["" if one is None else one.name for one in known]
     return Profile(
@@ -156,12 +156,13 @@ def _stages(one: _Known | None) -> tuple[float, float, float, float]:
 
 
 def _together(
-    file: ProfileFile, share: str, known: Sequence[_Known | None], kinds: Sequence[Kind], types: Sequence[str]
-) -> Together:
+    file: ProfileFile, share: str, known: Sequence[_Known | None], kinds: Sequence[Kind], types: Sequence[str],
+    soft: bool = False,
+) -> Together:  # fmt: skip
     """Company of all kinds. What is not known of a kind: it shares with nobody, is always busy, and needs no memory."""
     size = len(kinds)
     gib = np.array([file.gpu_gib.get(kind, np.inf) for kind in types])
-    ratio, guess = _ratios(file, share, known, types, gib)
+    ratio, guess = _ratios(file, share, known, types, np.full(len(types), np.inf) if soft else gib)
     pace, memory = np.zeros((size, LEVELS)), np.zeros((size, LEVELS))
     pace[:, 0] = 1.0
     for at, one in enumerate(known):

@@ -71,9 +71,14 @@ def fits(gpu: GpuCeilings, *steps: Step) -> bool:
     return sum(step.memory_mib + CONTEXT_MIB for step in steps) <= gpu.memory_mib
 
 
-def step_seconds(step: Step, seen: GpuCeilings, gpu: GpuCeilings, gpus: int = 1, spread: bool = False) -> float:
-    """Seconds of one step of a gang of `gpus`, each with the step's own batch; infinite where it does not fit."""
-    if not fits(gpu, step):
+def step_seconds(
+    step: Step, seen: GpuCeilings, gpu: GpuCeilings, gpus: int = 1, spread: bool = False, soft: bool = False
+) -> float:
+    """Seconds of one step of a gang of `gpus`, each with the step's own batch; infinite where it does not fit.
+
+    With `soft` memory is no limit here.
+    """
+    if not soft and not fits(gpu, step):
         return float("inf")
     busy_s = gpu_seconds(step, seen, gpu)
     exchange_s = 2 * (gpus - 1) / gpus * 4 * step.parameters / (gpu.network if spread else gpu.link)
@@ -81,18 +86,19 @@ def step_seconds(step: Step, seen: GpuCeilings, gpu: GpuCeilings, gpus: int = 1,
 
 
 def shared_ratios(
-    ratios: tuple[float, float], steps: tuple[Step, Step], seen: GpuCeilings, gpu: GpuCeilings
+    ratios: tuple[float, float], steps: tuple[Step, Step], seen: GpuCeilings, gpu: GpuCeilings, soft: bool = False
 ) -> tuple[float, float]:
     """Speeds of two jobs on one GPU against alone, carried over from the ratios on the measured type.
 
     Where the two would then keep the GPU busy for longer than the clock runs (or than they did where they
     were measured), both are slowed alike: on slow types jobs that left gaps on a fast one leave none.
+    0 where memory does not hold both, unless it is `soft`.
     """
-    if not fits(gpu, *steps):
+    if not soft and not fits(gpu, *steps):
         return 0.0, 0.0
 
     def busy(on: GpuCeilings) -> float:
-        shares = [gpu_seconds(step, seen, on) / step_seconds(step, seen, on) for step in steps]
+        shares = [gpu_seconds(step, seen, on) / step_seconds(step, seen, on, soft=soft) for step in steps]
         return sum(ratio * share for ratio, share in zip(ratios, shares, strict=True))
 
     limit = max(busy(seen), 1.0)

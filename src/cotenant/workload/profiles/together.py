@@ -95,9 +95,10 @@ def pair_features(sharing: str) -> tuple[Floats, Floats, Floats, list[tuple[str,
 
 
 def h200_together(
-    sharing: str, kinds: Sequence[Kind], keys: Sequence[tuple[str, int] | None], types: Sequence[str]
-) -> Together:
-    """Sharing between all kinds that the profile knows, on every type."""
+    sharing: str, kinds: Sequence[Kind], keys: Sequence[tuple[str, int] | None], types: Sequence[str],
+    soft: bool = False,
+) -> Together:  # fmt: skip
+    """Sharing between all kinds that the profile knows, on every type; with `soft` whether memory holds them or not."""
     seen = GPUS[measured.REFERENCE]
     distinct = list(dict.fromkeys(key for key in keys if key is not None))
     table, guess = np.zeros((2, len(distinct), len(distinct), len(types)))
@@ -106,8 +107,8 @@ def h200_together(
             steps = measured.steps()[one], measured.steps()[two]
             ratios, guessed = _pair_ratios(sharing, one, two), _guessed_ratios(sharing, one, two)
             for column, kind in enumerate(types):
-                table[a, b, column] = shared_ratios(ratios, steps, seen, GPUS[kind])[0]
-                guess[a, b, column] = shared_ratios(guessed, steps, seen, GPUS[kind])[0]
+                table[a, b, column] = shared_ratios(ratios, steps, seen, GPUS[kind], soft)[0]
+                guess[a, b, column] = shared_ratios(guessed, steps, seen, GPUS[kind], soft)[0]
     place = np.array([distinct.index(key) if key is not None else -1 for key in keys], np.int64)
     ratio, believed = np.zeros((2, len(kinds), len(kinds), len(types)))
     some = np.flatnonzero(place >= 0)
@@ -116,15 +117,16 @@ def h200_together(
     pace, memory = np.zeros((len(kinds), LEVELS)), np.zeros((len(kinds), LEVELS))
     pace[:, 0] = 1.0
     eased = np.ones((len(kinds), LEVELS))
-    busy, curve = np.ones(len(kinds)), np.empty((len(kinds), len(CURVE)))
+    busy, curve, least = np.ones(len(kinds)), np.empty((len(kinds), len(CURVE))), np.ones(len(kinds))
     for at, key in enumerate(keys):
         curve[at] = memory_curve(kinds[at][0])
         if key is not None:
             pace[at], memory[at] = sub_batches(*key)
             eased[at] = easing(*key)
             busy[at] = busy_share(measured.steps()[key], seen, seen)
+            least[at] = least_part(*key)
     gib = np.array([GPUS[kind].memory_mib * _GIB for kind in types])
-    return Together(ratio, pace, memory, busy, gib, curve, guess=believed, alike=place, eased=eased)
+    return Together(ratio, pace, memory, busy, gib, curve, guess=believed, alike=place, eased=eased, least=least)
 
 
 def _pair_ratios(sharing: str, one: tuple[str, int], two: tuple[str, int]) -> tuple[float, float]:
@@ -166,6 +168,18 @@ def sub_batches(model: str, batch: int) -> tuple[Floats, Floats]:
         pace[level] = min(whole_s / (2**level * _extended(size, points, seconds)), 1.0)
         memory[level] = _extended(size, points, mib) * _GIB
     return pace, memory
+
+
+def least_part(model: str, batch: int) -> float:
+    """Part of its memory that a model cannot do without: not what AdamW remembers (8 bytes per parameter), nor half of
+    what grows with the batch (activations); both can lie on the host."""
+    points = sorted(size for name, size in measured.steps() if name == model)
+    mib = [measured.steps()[model, size].memory_mib for size in points]
+    step = measured.steps()[model, batch]
+    slope = (mib[-1] - mib[0]) / (points[-1] - points[0])
+    gone_mib = 8 * step.parameters / 2**20 + 0.5 * max(slope, 0.0) * batch
+    whole = step.memory_mib + CONTEXT_MIB
+    return max(whole - gone_mib, CONTEXT_MIB) / whole
 
 
 def easing(model: str, batch: int) -> Floats:

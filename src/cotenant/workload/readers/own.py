@@ -8,8 +8,11 @@ runs on so many GPUs at least (1 if empty) and at most (any number if empty), an
 `num_gpus`. With `steps` a job may leave `duration_s` empty: it then takes so many steps at the speed of its `model` in
 the profile. `batch` names the batch size of the model where it is not the profile's own: `gpt2 (batch size 16)`.
 `weight` is a job's share of the time against others with whom it takes turns (1 if empty), and a job whose `movable`
-is 0 is not moved while it runs. What a cluster wrote down of how jobs went (`submit_time`, `wait_s`, `failure`, ...) is
-for `cotenant analyze` alone.
+is 0 is not moved while it runs. `slice` is the part of its one GPU that a job asks for: `2g`, or `2/7`. `gpu_mem` is
+what a job needs of the memory of each of its GPUs at its peak, GiB, `gpu_mem_min` what it can do with (all of it if
+empty), and `gpu_mem_speeds` how fast it is in between, `10:0.6;13:0.9`: GiB, and speed against its peak. On a cluster
+with a network a job sends `gradient_mb` in a step, which takes `step_s` without that. What a cluster wrote down of how
+jobs went (`submit_time`, `wait_s`, `failure`, ...) is for `cotenant analyze` alone.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from numpy.typing import NDArray
 
 from cotenant.core.deadlines import STRICT_VALUE
 from cotenant.core.errors import InputError, unknown
+from cotenant.core.memory import DECLARED, parse_speeds
+from cotenant.core.network import TOLD
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.elastic import BY_NAME, LIMITS
 from cotenant.workload.readers.base import STATUS_OF, Reader, build, facts, keep_gpu_rows, status_word, statuses
@@ -32,7 +37,7 @@ LONGEST_S = 100 * 366 * 86400.0
 REQUIRED = ("job_id", "submit_s", "num_gpus", "duration_s")
 OPTIONAL = (
     "tenant", "vc", "user", "model", "status", "cpus", "mem_gib", "deadline_s", "deadlines", "min_gpus", "max_gpus",
-    "priority", "gpu_type", "nodes", "attempts", "steps", "batch", "weight", "movable",
+    "priority", "gpu_type", "nodes", "attempts", "steps", "batch", "weight", "movable", "slice", *TOLD, *DECLARED,
 )  # fmt: skip
 SEEN = {
     "queue_s": "wait_s", "wait_s": "wait_s", "fair_share_s": "fair_share_s", "fragmentation_s": "fragmentation_s",
@@ -84,7 +89,17 @@ class OwnLog(Reader):
             gpu_type=table.codes("gpu_type"),
             nodes=_nodes(table, gpus),
             attempts=_attempts(table, duration_s),
-            extra={**extra, **limits, **steps, **_weights(table), **_movable(table), **_seen(table)},
+            extra={
+                **extra,
+                **limits,
+                **steps,
+                **_weights(table),
+                **_movable(table),
+                **_slices(table, gpus),
+                **_sends(table),
+                **_memory(table),
+                **_seen(table),
+            },
         )
 
 
@@ -108,6 +123,42 @@ def _movable(table: Table) -> dict[str, NDArray[np.generic]]:
         at = int(np.argmin(np.isin(values, (0.0, 1.0))))
         raise InputError(f"{table.where(at)}: movable is {values[at]:g}: write 0 or 1")
     return {"movable": values > 0}
+
+
+def _sends(table: Table) -> dict[str, NDArray[np.generic]]:
+    """What jobs send in a step, and how long one takes without that; NaN where a job says nothing of it."""
+    found: dict[str, NDArray[np.generic]] = {name: table.optional(name) for name in TOLD if table.has(name)}
+    if "step_s" in found and (found["step_s"] == 0).any():
+        raise InputError(f"{table.where(int(np.argmax(found['step_s'] == 0)))}: step_s is 0: write a time above 0")
+    return found
+
+
+def _slices(table: Table, gpus: Ints) -> dict[str, NDArray[np.generic]]:
+    """Parts of a GPU that jobs ask for: texts, as tables of slices name them."""
+    if not table.has("slice"):
+        return {}
+    texts = np.asarray(table.text("slice").to_numpy(), dtype=object)
+    gangs = (texts != "") & (gpus != 1)
+    if gangs.any():
+        at = int(np.argmax(gangs))
+        raise InputError(f"{table.where(at)}: slice is '{texts[at]}' of {gpus[at]} GPUs: a slice is a part of one GPU")
+    return {"slice": texts}
+
+
+def _memory(table: Table) -> dict[str, NDArray[np.generic]]:
+    """What jobs need of a GPU's memory, NaN or () where they do not say."""
+    found: dict[str, NDArray[np.generic]] = {name: table.optional(name) for name in DECLARED[:2] if table.has(name)}
+    if len(found) == 2 and (wrong := found["gpu_mem_min"] > found["gpu_mem"]).any():
+        at = int(np.argmax(wrong))
+        least, peak = (found[name][at] for name in DECLARED[1::-1])
+        raise InputError(f"{table.where(at)}: gpu_mem_min is {least:g}, more than gpu_mem, {peak:g}")
+    if table.has(DECLARED[2]):
+        speeds = np.empty(len(table), object)
+        for row, cell in enumerate(table.text(DECLARED[2]).to_list()):
+            where = f"{table.where(row)}: gpu_mem_speeds is '{cell}'"
+            speeds[row] = parse_speeds([part.split(":") for part in cell.split(";")], where) if cell else ()
+        found[DECLARED[2]] = speeds
+    return found
 
 
 def _seen(table: Table) -> dict[str, NDArray[np.generic]]:
