@@ -9,6 +9,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.ledger import schedule_run
+from cotenant.engine.openings import get_up, sit_down
 from cotenant.engine.slices import new_slices
 from cotenant.engine.walk import commit, plan_start, plan_stop
 from cotenant.placement.fit import fewest_nodes
@@ -118,6 +119,7 @@ def _lift(s: State, job: int) -> None:
     while at >= 0:
         following = s.slices[at, SLICE_NEXT]
         s.node[s.slices[at, SLICE_NODE], NODE_FREE] += s.slices[at, SLICE_GPUS]
+        get_up(s, job, s.slices[at, SLICE_NODE])
         s.slices[at, SLICE_NEXT] = s.x[FREE_SLICE]
         s.x[FREE_SLICE] = at
         at = following
@@ -132,6 +134,7 @@ def _set_down(s: State, p: Packing, k: int, job: int) -> None:
     nodes, at = 0, head
     while at >= 0:
         s.node[s.slices[at, SLICE_NODE], NODE_FREE] -= s.slices[at, SLICE_GPUS]
+        sit_down(s, job, s.slices[at, SLICE_NODE])
         nodes += 1
         at = s.slices[at, SLICE_NEXT]
     s.i[job, SLICE] = head
