@@ -21,9 +21,13 @@ PARTS: dict[str, tuple[str, ...]] = {
     "ordering": (
         "engine.keys.refresh_keys", "engine.keys.compact_running", "engine.keys.gpus_not_ahead",
         "engine.sorting.line_up_running", "engine.sorting._merge_sort", "engine.lines.line_up",
+        "engine.behind.begin_decision", "engine.behind.begin_tail", "engine.behind.next_behind",
+        "engine.behind._insert", "engine.openings.may_open", "engine.openings.look_at_node",
     ),
     "walking": (
-        "engine.decide.start_without_displacing", "engine.walk.walk_preemptive", "engine.walk._open_behind",
+        "engine.decide.start_without_displacing", "engine.decide._decide_plain", "engine.tail.walk_from_tail",
+        "engine.tail._reach", "engine.walk.merge_and_commit", "engine.fill.start_if_it_fits",
+        "engine.walk.walk_preemptive", "engine.walk._open_behind",
         "engine.walk._keep_stretch", "engine.walk.visit_waiting", "engine.walk._weigh_running", "engine.fill.fill",
         "engine.easy.easy",
     ),

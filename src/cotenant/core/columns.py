@@ -15,9 +15,9 @@ FLOAT_COLUMNS = 43
 (
     GPUS, CLASS, STATE, QUEUE, PREEMPTS, STARTS, EVENT_KIND, HEAP_AT, EVENT_AT, SLICE, TENANT, MODEL, ATTEMPT, OWES,
     RANK, SPEED_ROW, HOST, LEVEL, TURN, OPPORTUNISTIC, ARRIVAL, OLD, LEAVING, PROMISED, HOME, RUNG,
-    EVICTED, YIELDS, DEMOTED, SLICED, COLUMN, LETS_IN,
-) = range(32)  # fmt: skip
-INT_COLUMNS = 32
+    EVICTED, YIELDS, DEMOTED, SLICED, COLUMN, LETS_IN, RUN_AT, SHIELDED,
+) = range(34)  # fmt: skip
+INT_COLUMNS = 34
 
 # States of a job inside the engine.
 # PINNED jobs run where nobody may plan: they may not be stopped, or their node is drained.
@@ -27,11 +27,12 @@ FUTURE, WAITING, RUNNING, FINISHED, HELD, PINNED, ASIDE = 0, 1, 2, 3, 4, 5, 6
 # Hot rows of running jobs: what the walk needs, side by side. H_NODE is -1 for gangs of several nodes.
 # H_BELOW and H_WITHIN remember where a job stands among the Gittins samples; -1 where that is not known.
 # H_COST is what stopping it costs; H_RISK is 1 where work that it does from now on comes on top. H_BEGAN is its WARM.
+# H_NOTED: for which moment its keys were written where they are kept from one decision to the next.
 (
     H_LEFT, H_WARM, H_SPEED, H_GPUS, H_ATTAINED, H_SINCE, H_QUEUE, H_FIRST, H_NODE, H_TENANT, H_BELOW, H_WITHIN,
-    H_COST, H_RISK, H_BEGAN, H_LISTED,
-) = range(16)  # fmt: skip
-HOT_COLUMNS = 16
+    H_COST, H_RISK, H_BEGAN, H_LISTED, H_NOTED,
+) = range(17)  # fmt: skip
+HOT_COLUMNS = 17
 
 # Kinds of job events, in the order in which equal times are handled.
 END, FAIL, GONE, CROSS, PROMOTE, RELAX, UNBIND = 0, 1, 2, 3, 4, 5, 6
@@ -160,8 +161,18 @@ UNLIMITED = 2**40
     LIST_BASE,  # the same before the first stop of the present moment
     N_DEMOTED,  # jobs that were demoted since the last decision
     PINS,  # 1 when jobs may be pinned though leaving takes no time
-) = range(58)
-INT_SCALARS = 58
+    QUOTAS,  # 1 when some tenant may not hold all GPUs
+    SEATED,  # 1 when `State.seat` says who sits on each node
+    LINED,  # 1 when the line of running jobs is in the order of the keys that are noted for them
+    LINE_END,  # places of that line at which nobody has looked in this walk
+    TAIL_FIRST,  # where those that were looked at begin, in `State.order`
+    N_STALE,  # nodes of which `State.top` no longer holds
+    N_SHIELDED,  # entries of `State.shield`
+    ROUND,  # number of the round for which line and `State.top` hold
+    MOST_IDLE,  # no node has more idle GPUs in this walk
+    MOST_OPEN,  # no node has more unclaimed GPUs in a walk from the end of the line
+) = range(68)
+INT_SCALARS = 68
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
@@ -174,7 +185,8 @@ GAINED_S, PAID_S = 13, 14  # sums over N_WEIGHED
 NEXT_CLAIM = 15  # when a minimum run on borrowed GPUs is over, or a reservation begins to hold
 HALF_LIFE_S, LOAN_S, RESERVE_S = 16, 17, 18  # of the tree: past use, minimum run when borrowing, reservations
 STOPPED_AT = 19  # when somebody was stopped last
-FLOAT_SCALARS = 20
+NEXT_BARE = 20  # no minimum run of `State.shield` is over before that
+FLOAT_SCALARS = 21
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (

@@ -109,6 +109,8 @@ INTS = (
     Column("SLICED", "", FACT, "shape of its slice of a GPU, as a number from 1 on; 0: it has all of it", "sliced"),
     Column("COLUMN", "", FACT, "first column of its slice", "column"),
     Column("LETS_IN", "", ENGINE, "1 while others may join a pinned job on its GPUs: the tables show these as empty"),
+    Column("RUN_AT", "", ENGINE, "position in the list of running jobs, while it runs"),
+    Column("SHIELDED", "", ENGINE, "1 when it stands in the list of jobs in their minimum run"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (

@@ -31,7 +31,7 @@ class State(NamedTuple):
     rows: Any  # the tree of tenants (`cotenant.tenancy.tree_tables.Rows`)
     asked: Any  # what its tenants hold and ask for (`cotenant.tenancy.filling.Asked`)
     claims: Any  # and what follows from it (`cotenant.tenancy.filling.Claims`)
-    run: Ints  # running jobs, -1 where one has left
+    run: Ints  # running jobs, negative where one has left
     hot: Matrix  # what the walk needs of running jobs, side by side, in step with `run`
     keys: Matrix  # keys of running jobs at the present walk, in step with `run`; four rows where there are tiers
     heap: Ints  # one heap per class, side by side
@@ -60,6 +60,12 @@ class State(NamedTuple):
     lines: Ints  # classes in the order of their first waiting jobs
     series: Matrix
     segments: Matrix  # job, node, gpus, start, end
+    # What orders keep from one decision to the next (`cotenant.engine.openings`, `cotenant.engine.behind`).
+    seat: IntMatrix  # nodes x (how many jobs use it, and which)
+    top: Matrix  # GPUs x nodes: who has a larger key opens no place there
+    held: Matrix  # scratch: keys and GPUs of those on one node
+    stale: Ints  # nodes of which `top` no longer holds
+    shield: Ints  # running jobs that were in their minimum run when they were looked at last
     log: IntMatrix  # transitions of the present step: kind, job, and 1 where a stop is part of a move
 
 

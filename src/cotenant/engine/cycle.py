@@ -134,6 +134,7 @@ class Engine:
     @rule.setter
     def rule(self, rule: Rule) -> None:
         self._rule = with_tiers(rule) if has_tiers(self.state) else rule
+        self.state.x[col.ROUND] = -1  # whatever was kept is of another order
 
     def active_rows(self) -> Ints:
         """Rows of active jobs, in the order of the last decision: nearly sorted lists sort quickly."""
@@ -322,7 +323,7 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
-        if self.guard is None:
+        if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
         else:
             decide_guarded(self, self.guard, now_s)

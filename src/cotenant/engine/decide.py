@@ -5,6 +5,7 @@ from __future__ import annotations
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Rule, State
+from cotenant.engine.behind import begin_decision, is_plain, note_loose
 from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.easy import easy
 from cotenant.engine.fill import fill, start_if_it_fits
@@ -12,9 +13,12 @@ from cotenant.engine.keys import chain_by_tenant, gpus_not_ahead, own_gpus_not_a
 from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.listing import list_kept
+from cotenant.engine.openings import goes_by_node, may_open
+from cotenant.engine.tail import enough_behind, walk_from_tail
 from cotenant.engine.walk import walk_preemptive
 
 NO_WALK, A_WALK, WITH_FRESH_KEYS = 0, 1, 2
+_HOPELESS, _STARTED, _DISPLACES = 0, 1, 2
 
 
 @entry
@@ -32,7 +36,9 @@ def decide(s: State, rule: Rule, now: float) -> None:
 
 @kernel
 def _decide(s: State, rule: Rule, now: float) -> None:
-    if rule.flags[PREEMPTIVE] == 1:
+    if rule.flags[PREEMPTIVE] == 1 and is_plain(s, rule):
+        _decide_plain(s, rule, now)
+    elif rule.flags[PREEMPTIVE] == 1:
         if s.x[LAGS] == 1:
             count_standing(s, rule, now)
         needed = start_without_displacing(s, rule, now)
@@ -42,6 +48,48 @@ def _decide(s: State, rule: Rule, now: float) -> None:
         easy(s, rule, now)
     else:
         fill(s, rule, now, rule.flags[STRICT] == 1)
+
+
+@kernel
+def _decide_plain(s: State, rule: Rule, now: float) -> None:
+    """The same as the two below, where a look at the nodes that changed and at the end of the line will do."""
+    begin_decision(s, rule, now)
+    newest = s.x[NEWEST]
+    alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING
+    if alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1):
+        found = _HOPELESS if s.i[newest, HEAP_AT] > 0 else _look_at(s, rule, s.i[newest, CLASS], newest, now)
+        if s.i[newest, HEAP_AT] == 0:
+            note_loose(s, rule, now)
+        if found == _DISPLACES:
+            walk_from_tail(s, rule, now)
+        return
+    line_up(s)
+    line, found = 0, _HOPELESS
+    while line < s.x[N_LINES] and found != _DISPLACES:
+        c = s.lines[line]
+        found = _look_at(s, rule, c, s.heap[s.cls[c, C_OFFSET]], now)
+        if found == _STARTED:
+            advance_line(s, line)
+        else:
+            line += 1
+    if s.x[N_LINES] > 0:
+        note_loose(s, rule, now)
+    if found == _DISPLACES:
+        walk_from_tail(s, rule, now)
+
+
+@kernel
+def _look_at(s: State, rule: Rule, c: int, job: int, now: float) -> int:
+    """Start the first waiting job of a class if it needs nobody's GPUs; else say whether it might displace somebody."""
+    by_node = goes_by_node(s, c)
+    if by_node and not may_open(s, rule, c, job, now):
+        return _HOPELESS
+    if start_if_it_fits(s, rule, job, c, now):
+        return _STARTED
+    if by_node:
+        return _DISPLACES
+    known = rule.flags[STABLE] == 1 and _known_hopeless(s, c, job)
+    return _DISPLACES if not known and enough_behind(s, rule, c, job, now) else _HOPELESS
 
 
 @kernel

@@ -28,6 +28,7 @@ from cotenant.engine.ledger import (
 )
 from cotenant.engine.letting_in import keep_out, recount, recount_of
 from cotenant.engine.listing import list_demoted
+from cotenant.engine.openings import forget_node
 from cotenant.engine.sharing import count_cells
 
 
@@ -104,6 +105,7 @@ def node_down(s: State, rule: Rule, node: int, now: float) -> None:
     s.x[IDLE] -= s.node[node, NODE_FREE]
     s.node[node, NODE_CAP] = 0
     s.node[node, NODE_FREE] = 0
+    forget_node(s, node)
     _note_shut(s, node, 1)
     s.x[NODE_FAILURES] += 1
     s.x[DIRTY] = 1
@@ -137,6 +139,7 @@ def node_up(s: State, node: int) -> None:
     if s.node[node, NODE_CAP] == 0:
         s.node[node, NODE_CAP] = size
         s.node[node, NODE_FREE] = size
+        forget_node(s, node)
         _note_shut(s, node, 0)
         s.x[IDLE] += size
         s.x[STAMP] += 1
@@ -279,6 +282,7 @@ def reheat(s: State) -> None:
     for k in range(s.x[N_RUN]):
         job = s.run[k]
         if job >= 0:
+            s.x[ROUND] = -1
             s.hot[H_LEFT, k] = s.f[job, BELIEF] - s.f[job, DONE]
             s.hot[H_WARM, k] = max(s.f[job, WARM], s.f[job, RATED])
             heat_cost(s.f, s.i, s.hot, s.x, job, k)
@@ -371,6 +375,7 @@ def unpin(s: State, rule: Rule, job: int) -> None:
     s.i[job, STATE] = RUNNING
     _hold_fast(s, job, -1)
     s.run[s.x[N_RUN]] = job
+    s.i[job, RUN_AT] = s.x[N_RUN]
     rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1

@@ -79,13 +79,14 @@ def _touch(s: State, one: int, two: int) -> bool:
 @kernel
 def _for_whom(s: State, job: int) -> int:
     """The last waiting job that is planned to start where a job runs, or else at all; -1 if nobody is."""
-    anywhere, here = -1, -1
-    for k in range(s.x[N_PLANNED]):
+    anywhere = -1
+    for k in range(s.x[N_PLANNED] - 1, -1, -1):
         if s.starts[k, START_MOVED] == 0:
-            anywhere = s.starts[k, START_JOB]
             if _touch(s, s.i[job, SLICE], s.starts[k, START_HEAD]):
-                here = anywhere
-    return int(here if here >= 0 else anywhere)
+                return int(s.starts[k, START_JOB])
+            if anywhere < 0:
+                anywhere = s.starts[k, START_JOB]
+    return int(anywhere)
 
 
 @kernel

@@ -61,7 +61,7 @@ def _fixed(f: Matrix, i: IntMatrix, column: int, job: int) -> float:
 
 
 @kernel
-def _quantum(rule: Rule, queue: int) -> float:
+def quantum_of(rule: Rule, queue: int) -> float:
     """Service quantum of the Gittins index in a queue; 0 in the last of several, which is in FIFO order."""
     queues = rule.flags[QUEUES]
     if queues > 1 and queue >= queues - 1:
@@ -74,7 +74,7 @@ def _quantum(rule: Rule, queue: int) -> float:
 @kernel
 def gittins_key(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> float:
     """Minus the Gittins index of a job in its queue."""
-    quantum = _quantum(rule, i[job, QUEUE])
+    quantum = quantum_of(rule, i[job, QUEUE])
     if quantum == 0.0:
         return 0.0
     attained = float(f[job, ATTAINED])
@@ -129,7 +129,8 @@ def _weighed_key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now
 
 
 @kernel
-def _key(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
+def key_of(f: Matrix, i: IntMatrix, rule: Rule, column: int, job: int, now: float) -> float:
+    """The key of a job in an order column; minimum runs left aside."""
     if column >= FIRST_FIXED_COLUMN:
         return _fixed(f, i, column, job)
     if column == BY_LISTED:
@@ -160,13 +161,13 @@ def round_number(round_s: float, now: float) -> int:
 @kernel
 def set_keys(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float) -> None:
     """Write the keys of a job as of `now`."""
-    f[job, KEY1] = _key(f, i, rule, rule.columns[0], job, now)
+    f[job, KEY1] = key_of(f, i, rule, rule.columns[0], job, now)
     weighed = rule.flags[WEIGHS] == 1 and i[job, STATE] == RUNNING
     if rule.columns[1] != BY_NOTHING or weighed:
-        f[job, KEY2] = _key(f, i, rule, rule.columns[1], job, now)
-        f[job, KEY3] = _key(f, i, rule, rule.columns[2], job, now)
+        f[job, KEY2] = key_of(f, i, rule, rule.columns[1], job, now)
+        f[job, KEY3] = key_of(f, i, rule, rule.columns[2], job, now)
         if rule.columns[3] != BY_NOTHING:
-            f[job, KEY4] = _key(f, i, rule, rule.columns[3], job, now)
+            f[job, KEY4] = key_of(f, i, rule, rule.columns[3], job, now)
     if weighed:
         cost = stop_cost(f, i, job, False)
         if shielded_until(f[job, SINCE], f[job, WARM], cost, rule.numbers[MIN_RUN_S]) > now:
@@ -187,48 +188,48 @@ def set_keys_if_moved(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float)
 
 
 @kernel
-def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
-    """The same as `_key` for all running jobs at once, one tight loop per column."""
+def _hot_column(hot: Matrix, out: Floats, first: int, count: int, column: int, boundary: float, now: float) -> None:
+    """The same as `key_of` for all running jobs at once, one tight loop per column."""
     left, warm, speed, gpus = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS]
     if column == BY_REMAINING:
-        for k in range(count):
+        for k in range(first, count):
             out[k] = max(left[k] - max(now - warm[k], 0.0) * speed[k], 0.0)
     elif column == BY_REMAINING_GPU:
-        for k in range(count):
+        for k in range(first, count):
             out[k] = max(left[k] - max(now - warm[k], 0.0) * speed[k], 0.0) * gpus[k]
     elif column == BY_ATTAINED_GPU:
-        for k in range(count):
+        for k in range(first, count):
             out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * gpus[k]
     else:
         source = hot[H_QUEUE] if column == BY_QUEUE else hot[H_LISTED] if column == BY_LISTED else hot[H_FIRST]
-        for k in range(count):
+        for k in range(first, count):
             out[k] = source[k]
 
 
 @kernel
-def _weighed_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
+def _weighed_column(hot: Matrix, out: Floats, first: int, count: int, column: int, boundary: float, now: float) -> None:
     """The same as `_weighed_key`."""
     left, warm, speed, gpus, cost, risk = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS], hot[H_COST], hot[H_RISK]
     if column in (BY_REMAINING, BY_REMAINING_GPU):
-        for k in range(count):
+        for k in range(first, count):
             worked = max(now - warm[k], 0.0) * speed[k]
             needs = max(left[k] - worked, 0.0) + max(warm[k] - now, 0.0)
             out[k] = needs - (cost[k] + risk[k] * worked)
         if column == BY_REMAINING_GPU:
-            for k in range(count):
+            for k in range(first, count):
                 out[k] *= gpus[k]
     elif column == BY_ATTAINED_GPU:
-        for k in range(count):
+        for k in range(first, count):
             lost = cost[k] + risk[k] * (max(now - warm[k], 0.0) * speed[k])
             out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0) - lost) * gpus[k]
     elif column == BY_NOTHING:
-        for k in range(count):
+        for k in range(first, count):
             out[k] = -1.0 if cost[k] > 0 else 0.0
     elif column == BY_QUEUE:
-        for k in range(count):
+        for k in range(first, count):
             out[k] = hot[H_QUEUE, k]
     else:
-        for k in range(count):
+        for k in range(first, count):
             out[k] = hot[H_FIRST, k] - (cost[k] + risk[k] * (max(now - warm[k], 0.0) * speed[k]))
 
 
@@ -246,28 +247,50 @@ def _shield(s: State, rule: Rule, now: float) -> None:
             continue
         if until < s.t[NEXT_LOOSE]:
             if math.isnan(first):
-                first = _first_waiting(s, KEY2 if own == 1 else KEY1)
+                first = first_waiting(s, KEY2 if own == 1 else KEY1)
             if s.keys[own, k] > first:
                 s.t[NEXT_LOOSE] = until
         s.keys[own, k] = -math.inf
 
 
 @kernel
+def _list_shielded(s: State, job: int) -> None:
+    """Note that a job is in its minimum run, once; when the list is full, whoever no longer runs is dropped."""
+    if s.x[N_SHIELDED] == s.shield.shape[0]:
+        kept = 0
+        for k in range(s.x[N_SHIELDED]):
+            listed = s.shield[k]
+            if s.i[listed, STATE] == RUNNING and s.i[listed, SHIELDED] == 1:
+                s.shield[kept] = listed
+                kept += 1
+            else:
+                s.i[listed, SHIELDED] = 0
+        s.x[N_SHIELDED] = kept
+    if s.i[job, SHIELDED] == 0:
+        s.i[job, SHIELDED] = 1
+        s.shield[s.x[N_SHIELDED]] = job
+        s.x[N_SHIELDED] += 1
+
+
+@kernel
 def note_shield(s: State, rule: Rule, job: int, now: float) -> None:
     """A run begins: NEXT_LOOSE is when its minimum run is over, if that comes first and holds somebody back."""
-    if rule.flags[WEIGHS] == 0 or s.x[N_WAITING] == 0:
+    if rule.flags[WEIGHS] == 0:
         return
     cost = stop_cost(s.f, s.i, job, False)
     until = shielded_until(s.f[job, SINCE], s.f[job, WARM], cost, rule.numbers[MIN_RUN_S])
-    if now < until < s.t[NEXT_LOOSE]:
+    if until > now:
+        _list_shielded(s, job)
+        s.t[NEXT_BARE] = min(s.t[NEXT_BARE], until)
+    if s.x[N_WAITING] > 0 and now < until < s.t[NEXT_LOOSE]:
         own = 1 if rule.columns[0] == BY_TIER else 0
-        first = _first_waiting(s, KEY2 if own == 1 else KEY1)
-        if _key(s.f, s.i, rule, rule.columns[own], job, now) > first:
+        first = first_waiting(s, KEY2 if own == 1 else KEY1)
+        if key_of(s.f, s.i, rule, rule.columns[own], job, now) > first:
             s.t[NEXT_LOOSE] = until
 
 
 @kernel
-def _first_waiting(s: State, key: int) -> float:
+def first_waiting(s: State, key: int) -> float:
     """The smallest such key of the first waiting jobs of all classes."""
     first = math.inf
     for c in range(s.cls.shape[0]):
@@ -277,14 +300,12 @@ def _first_waiting(s: State, key: int) -> float:
 
 
 @kernel
-def refresh_keys(s: State, rule: Rule, now: float) -> None:
-    """Write the keys of all running jobs, in step with `s.run`; empty places come before everybody, as who keeps his.
+def write_keys(s: State, rule: Rule, first: int, count: int, now: float) -> None:
+    """Write the keys of the running jobs at these places of `s.run` as of now, minimum runs left aside.
 
     Arrays are taken out before the loops.
     """
-    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 3) + _EMPTY:
-        compact_running(s)
-    f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
+    f, i, hot, run, keys = s.f, s.i, s.hot, s.run, s.keys
     samples, prefix, counts = rule.samples, rule.prefix, rule.counts
     supremum = rule.flags[QUANTUM] == QUANTUM_SUP
     weighs = rule.flags[WEIGHS] == 1
@@ -293,8 +314,8 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
         if column == BY_NOTHING and not weighs:
             continue
         if column == BY_GITTINS:
-            for k in range(count):
-                quantum = _quantum(rule, int(hot[H_QUEUE, k]))
+            for k in range(first, count):
+                quantum = quantum_of(rule, int(hot[H_QUEUE, k]))
                 attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
                 keys[c, k] = 0.0
                 if quantum > 0.0 and supremum:
@@ -305,13 +326,29 @@ def refresh_keys(s: State, rule: Rule, now: float) -> None:
                     lost = hot[H_COST, k] + hot[H_RISK, k] * (max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k])
                     keys[c, k] = less_cost(keys[c, k], lost * hot[H_GPUS, k])
         elif column >= FIRST_FIXED_COLUMN:
-            for k in range(count):
-                keys[c, k] = _fixed(f, i, column, run[k])
+            for k in range(first, count):
+                keys[c, k] = _fixed(f, i, column, max(run[k], 0))
         elif weighs:
-            _weighed_column(hot, keys[c], count, column, round_start(rule, now), now)
+            _weighed_column(hot, keys[c], first, count, column, round_start(rule, now), now)
         else:
-            _hot_column(hot, keys[c], count, column, round_start(rule, now), now)
-    if weighs:
+            _hot_column(hot, keys[c], first, count, column, round_start(rule, now), now)
+
+
+@kernel
+def compact_if_sparse(s: State) -> None:
+    """Compact the list of running jobs once some have left it."""
+    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 3) + _EMPTY:
+        compact_running(s)
+
+
+@kernel
+def refresh_keys(s: State, rule: Rule, now: float) -> None:
+    """Write the keys of all running jobs, in step with `s.run`; empty places come before everybody."""
+    compact_if_sparse(s)
+    run, keys, count = s.run, s.keys, s.x[N_RUN]
+    s.x[LINED] = 0
+    write_keys(s, rule, 0, count, now)
+    if rule.flags[WEIGHS] == 1:
         _shield(s, rule, now)
     if s.x[TENANTS] == 1:
         _keep_started(s, now)
@@ -380,7 +417,7 @@ def before_running(f: Matrix, job: int, keys: Matrix, k: int, other: int) -> boo
 @kernel
 def compact_running(s: State) -> None:
     """Drop the places of jobs that no longer run from the list of running jobs, keeping its order."""
-    run, hot, count = s.run, s.hot, s.x[N_RUN]
+    run, hot, keys, count = s.run, s.hot, s.keys, s.x[N_RUN]
     first = 0
     while first < count and run[first] >= 0:
         first += 1
@@ -394,10 +431,18 @@ def compact_running(s: State) -> None:
             if run[k] >= 0:
                 column[kept] = column[k]
                 kept += 1
+    for c in range(keys.shape[0]):
+        noted = keys[c]
+        kept = first
+        for k in range(first + 1, count):
+            if run[k] >= 0:
+                noted[kept] = noted[k]
+                kept += 1
     kept = first
     for k in range(first + 1, count):
         if run[k] >= 0:
             run[kept] = run[k]
+            s.i[run[k], RUN_AT] = kept
             kept += 1
     s.x[N_RUN] = kept
 
@@ -421,8 +466,8 @@ def _renumber_line(s: State) -> None:
 @kernel
 def empty_place(s: State, job: int) -> None:
     """A job no longer runs: its place in the list counts for nothing until the list is compacted."""
-    k = position_of(s.run, s.x[N_RUN], job)
-    s.run[k] = -1
+    k = s.i[job, RUN_AT]
+    s.run[k] = -2 - job  # who it was still tells where he stands in line
     s.hot[H_GPUS, k], s.hot[H_BEGAN, k] = 0.0, -math.inf
 
 

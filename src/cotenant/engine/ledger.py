@@ -11,6 +11,7 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
 from cotenant.engine.keys import compact_running, empty_place, note_shield, set_keys, work_done
 from cotenant.engine.listing import list_last, list_waiting, listed_key
+from cotenant.engine.openings import forget_nodes_of, get_up, sit_down
 from cotenant.engine.queues import crossing_s, stand_in_queue
 from cotenant.engine.sharing import is_clear, occupy, take_host, vacate
 from cotenant.engine.slices import bind_class, free_bound, free_slices, unbind
@@ -173,7 +174,12 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
     """Take (+1) or give back (-1) GPUs of a list of slices that nobody shares; how many."""
     at = head
     while at >= 0:
-        s.node[s.slices[at, SLICE_NODE], NODE_FREE] -= sign * s.slices[at, SLICE_GPUS]
+        n = s.slices[at, SLICE_NODE]
+        s.node[n, NODE_FREE] -= sign * s.slices[at, SLICE_GPUS]
+        if sign > 0:
+            sit_down(s, job, n)
+        else:
+            get_up(s, job, n)
         at = s.slices[at, SLICE_NEXT]
     s.x[IDLE] -= sign * s.i[job, GPUS]
     return int(s.i[job, GPUS])
@@ -236,6 +242,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     if s.x[N_RUN] > s.run.shape[0] - 2 or s.x[N_RUN] > 2 * s.x[N_RUNNING] + 16:
         compact_running(s)
     s.run[s.x[N_RUN]] = job
+    s.i[job, RUN_AT] = s.x[N_RUN]
     rerun(s, rule, job, s.x[N_RUN])
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
@@ -298,6 +305,9 @@ def begin_now(s: State, rule: Rule, job: int, k: int, now: float) -> None:
 @entry
 def rerun(s: State, rule: Rule, job: int, k: int) -> None:
     """The run of the job at position k has changed: its hot row and its next event are made anew."""
+    if k < s.x[N_KEPT]:
+        s.x[LINED] = 0
+    forget_nodes_of(s, job)
     heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
     schedule_run(s, rule, job)
 
@@ -315,7 +325,7 @@ def heat(f: Matrix, i: IntMatrix, slices: IntMatrix, hot: Matrix, x: Ints, job: 
     hot[H_FIRST, k] = f[job, FIRST]
     hot[H_LISTED, k] = listed_key(f, i, job)
     hot[H_TENANT, k] = i[job, TENANT]
-    hot[H_BELOW, k] = hot[H_WITHIN, k] = -1.0
+    hot[H_BELOW, k] = hot[H_WITHIN, k] = hot[H_NOTED, k] = -1.0
     heat_cost(f, i, hot, x, job, k)
     head = i[job, SLICE]
     one_node = slices[head, SLICE_NEXT] < 0 and x[USE_HOST] == 0

@@ -19,7 +19,8 @@ _STEPS = 4  # per job that insertions may take
 
 
 @kernel
-def _before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
+def before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
+    """Whether the running job at place a comes before the one at place b; who has left stands where he stood."""
     if keys[0, a] != keys[0, b]:
         return bool(keys[0, a] < keys[0, b])
     if keys[1, a] != keys[1, b]:
@@ -28,7 +29,8 @@ def _before(keys: Matrix, run: Ints, a: int, b: int) -> bool:
         return bool(keys[2, a] < keys[2, b])
     if keys.shape[0] > 3 and keys[3, a] != keys[3, b]:
         return bool(keys[3, a] < keys[3, b])
-    return bool(run[a] < run[b])
+    one, two = run[a], run[b]
+    return bool((one if one >= 0 else -2 - one) < (two if two >= 0 else -2 - two))
 
 
 @kernel
@@ -38,7 +40,7 @@ def _insert_few(keys: Matrix, run: Ints, at: Ints, count: int) -> bool:
     for k in range(1, count):
         place = at[k]
         to = k
-        while to > 0 and _before(keys, run, place, at[to - 1]):
+        while to > 0 and before(keys, run, place, at[to - 1]):
             at[to] = at[to - 1]
             to -= 1
         at[to] = place
@@ -57,7 +59,7 @@ def _merge_sort(keys: Matrix, run: Ints, order: IntMatrix, count: int) -> int:
             middle, high = min(low + width, count), min(low + 2 * width, count)
             left, right = low, middle
             for k in range(low, high):
-                if left < middle and (right >= high or not _before(keys, run, order[side, right], order[side, left])):
+                if left < middle and (right >= high or not before(keys, run, order[side, right], order[side, left])):
                     order[1 - side, k] = order[side, left]
                     left += 1
                 else:

@@ -15,6 +15,7 @@ from cotenant.engine.tenant_rows import lay_tenants, nobody, only_type, open_to,
 from cotenant.placement.modes import PlacementRule
 
 _SERIES_ROWS, _SEGMENT_ROWS = 4096, 50_000
+_SEATS = 32  # GPUs of a node up to which it is noted who sits on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +197,7 @@ def build_state(
         series=np.zeros((_SERIES_ROWS, 4)),
         segments=np.zeros((_SEGMENT_ROWS, 5)),
         log=np.zeros((8 * most + 64, 3), np.int64),
+        **_seats(node, x, room, quota),
     )
     return lay_tenants(state, cluster, work.tenant.names)[0]
 
@@ -264,6 +266,21 @@ def _gpus(node: IntMatrix, places: int, sharing: bool) -> tuple[IntMatrix, Ints]
     if sharing and (node[:, col.NODE_SIZE] > 62).any():
         raise InputError("sharing GPUs needs to know nodes: use a placement other than count")
     return np.full((int(first[-1]) if sharing else 0, places), -1, np.int64), first
+
+
+def _seats(node: IntMatrix, x: Ints, room: int, quota: IntMatrix) -> dict[str, np.ndarray]:
+    """Who sits on each node, nobody yet, and what follows for orders; nothing where nodes are large or GPUs shared."""
+    x[col.QUOTAS] = int((quota[:, col.Q_LIMIT] < col.UNLIMITED).any())
+    width, nodes = int(node[:, col.NODE_SIZE].max()), len(node)
+    x[col.SEATED], x[col.ROUND] = int(width <= _SEATS and not x[col.SHARING]), -1
+    width = width if x[col.SEATED] else 0
+    return {
+        "seat": np.zeros((nodes, width + 1), np.int64),
+        "top": np.full((3 * width + 3, nodes + 1), np.inf),
+        "held": np.zeros((4, width + 1)),
+        "stale": np.zeros(nodes, np.int64),
+        "shield": np.zeros(room, np.int64),
+    }
 
 
 def _partition_of(work: Workload, cluster: Cluster) -> Ints:

@@ -127,14 +127,21 @@ def _part(s: State, rule: Rule, now: float) -> None:
 
 def _present(s: State) -> Ints:
     """Jobs that take turns and have theirs now."""
-    listed: Ints = np.sort(s.run[: s.x[N_RUN]])
-    return np.asarray(listed[(listed >= 0) & (s.i[listed, PROMISED] == 0) & (s.i[listed, TURN] > 0)])
+    listed = _listed(s)
+    return np.asarray(listed[(s.i[listed, PROMISED] == 0) & (s.i[listed, TURN] > 0)])
+
+
+def _listed(s: State) -> Ints:
+    """Running jobs, by row."""
+    listed = s.run[: s.x[N_RUN]]
+    running: Ints = np.sort(listed[listed >= 0])
+    return running
 
 
 def _in_line(s: State) -> Ints:
     """Jobs that wait for their GPUs, by priority, then who has waited longest; of equals who never had any."""
-    listed: Ints = np.sort(s.run[: s.x[N_RUN]])
-    listed = listed[(listed >= 0) & (s.i[listed, PROMISED] == 1)]
+    listed = _listed(s)
+    listed = listed[s.i[listed, PROMISED] == 1]
     new = np.isnan(s.f[listed, FIRST])
     since_s = np.where(new, s.f[listed, SUBMIT], s.f[listed, SINCE])
     return listed[np.lexsort((listed, ~new, since_s, s.f[listed, TIER]))]

@@ -41,6 +41,16 @@ def shortest_tail(s: State, c: int, job: int, order: Ints, first: int, end: int,
     The last ones leave one by one until there is a place. Where cores or memory bind, or where GPUs are only counted,
     any place will do: there nobody is moved for nothing.
     """
+    if goes_to_one_node(s, c):
+        return _shortest_on_one_node(s, c, order, first, end)
+    count = _shortest(s, c, job, order, first, end, tenant)
+    for n in range(s.node.shape[0]):
+        s.open[n, TAIL] = 0
+    return count
+
+
+@kernel
+def _shortest(s: State, c: int, job: int, order: Ints, first: int, end: int, tenant: int) -> int:
     count = find_place(s, c, job, UNCLAIMED)
     if count == 0 or s.x[USE_HOST] == 1 or s.node.shape[0] == s.pool.shape[0] or end - first < 2:
         return count
@@ -54,7 +64,7 @@ def shortest_tail(s: State, c: int, job: int, order: Ints, first: int, end: int,
         if other >= 0 and s.i[other, STATE] == RUNNING and (tenant < 0 or s.i[other, TENANT] == tenant):
             shift(s, other, s.i[other, SLICE], TAIL, 1)
             total += s.i[other, GPUS]
-            may = may or (total >= gpus and _may_matter(s, c, s.i[other, SLICE]))
+            may = may or (total >= gpus and may_matter(s, c, s.i[other, SLICE], TAIL))
         if may:
             count = find_place(s, c, job, LATEST)
             if count > 0:
@@ -63,7 +73,54 @@ def shortest_tail(s: State, c: int, job: int, order: Ints, first: int, end: int,
 
 
 @kernel
-def _may_matter(s: State, c: int, head: int) -> bool:
+def goes_to_one_node(s: State, c: int) -> bool:
+    """Whether gangs of a class sit on one node of the only pool, wherever GPUs alone bind."""
+    return bool(
+        s.x[USE_HOST] + s.x[TENANTS] == 0
+        and s.node.shape[0] > 1
+        and s.pool.shape[0] == 1
+        and s.cls[c, C_MODE] == CONSOLIDATED
+        and s.cls[c, C_NODES] == 0
+        and s.cls[c, C_GPUS] <= s.pool[0, POOL_LARGEST]
+        and s.cls[c, C_POOLS] & 1 == 1
+    )
+
+
+@kernel
+def _better(s: State, one: int, two: int, gpus: int) -> int:
+    """Of two nodes for a gang the one where fewer are displaced, then where less is left, then the first."""
+    if one < 0:
+        return two
+    idle = min(max(s.open[one, IDLE_NOW], 0), gpus) - min(max(s.open[two, IDLE_NOW], 0), gpus)
+    free = s.open[one, IDLE_NOW] + s.open[one, TAIL] - s.open[two, IDLE_NOW] - s.open[two, TAIL]
+    return two if idle < 0 or (idle == 0 and (free > 0 or (free == 0 and two < one))) else one
+
+
+@kernel
+def _shortest_on_one_node(s: State, c: int, order: Ints, first: int, end: int) -> int:
+    """The same for such a class, which has found no node idle: the first on which enough is free when the last ones
+    leave. TAIL holds what they leave, and nothing before and after."""
+    open_, gpus, found = s.open, s.cls[c, C_GPUS], -1
+    last, touched = end, 0
+    while last > first and found < 0:
+        last -= 1
+        at = s.i[order[last], SLICE] if order[last] >= 0 and s.i[order[last], STATE] == RUNNING else -1
+        while at >= 0:
+            n = s.slices[at, SLICE_NODE]
+            open_[n, TAIL] += s.slices[at, SLICE_GPUS]
+            s.pick[touched, 0] = n
+            touched += 1
+            if open_[n, TAIL] + open_[n, IDLE_NOW] >= gpus:
+                found = _better(s, found, n, gpus)
+            at = s.slices[at, SLICE_NEXT]
+    for k in range(touched):
+        open_[s.pick[k, 0], TAIL] = 0
+    s.pick[0, 0], s.pick[0, 1] = found, gpus
+    return 1 if found >= 0 else 0
+
+
+@kernel
+def may_matter(s: State, c: int, head: int, column: int) -> bool:
     """Whether one of these slices lies on a node of which a gang of class c could use what is free of it by now."""
     gpus, parts, at = s.cls[c, C_GPUS], s.cls[c, C_NODES], head
     while at >= 0:
@@ -79,7 +136,7 @@ def _may_matter(s: State, c: int, head: int) -> bool:
                 least = gpus
             elif alike:
                 least = largest if gpus % largest == 0 else gpus % largest
-        if s.open[n, TAIL] >= least:
+        if s.open[n, column] >= least:
             return True
         at = s.slices[at, SLICE_NEXT]
     return False

@@ -22,7 +22,7 @@ from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.sharing import copy_slices
 from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import AT, WHO, line_up_running
-from cotenant.engine.victims import displace_latest
+from cotenant.engine.victims import displace_latest, goes_to_one_node
 from cotenant.placement.fit import IDLE_NOW, UNCLAIMED, find_place
 
 
@@ -45,7 +45,7 @@ def open_all(s: State) -> None:
         s.quota[q, Q_STARTED] = 0
     for c in range(s.failed.shape[0]):
         s.failed[c] = 0
-    s.x[LEFT] = left
+    s.x[LEFT], s.x[MOST_IDLE] = left, UNLIMITED
     s.x[N_STOPS] = 0
     s.x[N_PLANNED] = 0
 
@@ -125,7 +125,11 @@ def claim(s: State, job: int, count: int) -> int:
 @kernel
 def leave(s: State, job: int) -> None:
     """A running job has lost its place: what it holds there counts as idle."""
-    shift(s, job, s.i[job, SLICE], IDLE_NOW, 1)
+    at = s.i[job, SLICE]
+    shift(s, job, at, IDLE_NOW, 1)
+    while at >= 0:
+        s.x[MOST_IDLE] = max(s.x[MOST_IDLE], s.open[s.slices[at, SLICE_NODE], IDLE_NOW])
+        at = s.slices[at, SLICE_NEXT]
 
 
 @kernel
@@ -157,6 +161,19 @@ def plan_stop(s: State, job: int) -> None:
 
 
 @kernel
+def _idle_place(s: State, c: int, job: int) -> int:
+    """A place among idle GPUs. What one node did not have is not looked for again until somebody leaves."""
+    if not goes_to_one_node(s, c):
+        return find_place(s, c, job, IDLE_NOW)
+    if s.cls[c, C_GPUS] > s.x[MOST_IDLE]:
+        return 0
+    count = find_place(s, c, job, IDLE_NOW)
+    if count == 0:
+        s.x[MOST_IDLE] = s.cls[c, C_GPUS] - 1
+    return count
+
+
+@kernel
 def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int, end: int) -> bool:
     """The turn of a job that has no GPUs: plan its start, or mark its class as failed.
 
@@ -177,7 +194,7 @@ def visit_waiting(s: State, job: int, displacing: bool, order: Ints, first: int,
             if count > 0:
                 evict(s, job)
         else:
-            count = find_place(s, c, job, IDLE_NOW)
+            count = _idle_place(s, c, job)
             if count == 0 and displacing:
                 count = displace_latest(s, c, job, order, first, end)
         if count == 0:
@@ -255,6 +272,21 @@ def commit(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
+def open_idle_only(s: State) -> None:
+    """Begin a walk from the end of the line: what is idle is unclaimed, everybody keeps what he has."""
+    for n in range(s.node.shape[0]):
+        s.open[n, UNCLAIMED] = s.open[n, IDLE_NOW] = s.node[n, NODE_FREE]
+    for q in range(s.quota.shape[0]):
+        s.quota[q, Q_CLAIMED] = s.quota[q, Q_USED]
+        s.quota[q, Q_STARTED] = 0
+    for c in range(s.failed.shape[0]):
+        s.failed[c] = 0
+    s.x[LEFT], s.x[MOST_IDLE], s.x[MOST_OPEN] = s.x[IDLE], UNLIMITED, UNLIMITED
+    s.x[N_STOPS] = 0
+    s.x[N_PLANNED] = 0
+
+
+@kernel
 def _open_behind(s: State, count: int) -> None:
     """Begin a walk at the turn of the first waiting job: the running jobs in line are unclaimed, others keep what they
     have."""
@@ -282,7 +314,7 @@ def _open_behind(s: State, count: int) -> None:
             open_[int(hot[H_NODE, at]), UNCLAIMED] += gpus
             continue
         shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
-    x[LEFT] = left
+    x[LEFT], x[MOST_IDLE] = left, UNLIMITED
 
 
 @kernel
@@ -297,7 +329,12 @@ def walk_preemptive(s: State, rule: Rule, now: float, fresh: bool) -> None:
         refresh_keys(s, rule, now)
     count = line_up_running(s, s.heap[s.cls[s.lines[0], C_OFFSET]])
     _open_behind(s, count)
-    running = line = 0
+    merge_and_commit(s, rule, 0, 0, count, now)
+
+
+@kernel
+def merge_and_commit(s: State, rule: Rule, line: int, running: int, count: int, now: float) -> None:
+    """Go on with the waiting classes from `line` on and the running jobs lined up from `running` to `count`."""
     while s.x[LEFT] > 0 and line < s.x[N_LINES]:
         job = s.heap[s.cls[s.lines[line], C_OFFSET]]
         running = _keep_stretch(s, running, count, job)

@@ -18,27 +18,26 @@ from cotenant.core.state import IntMatrix, Matrix, State
 # Columns of `State.open`, and which of them a search may use; BOTH and LATEST are no columns.
 UNCLAIMED, IDLE_NOW, USABLE, TAIL = 0, 1, 2, 3
 BOTH, LATEST = 4, 5
+_SHIFT, _NOWHERE = 2**20, 2**62
 
 
 @kernel
 def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool, column: int) -> int:
     """The node for a gang that fits one node, or -1; `column` says what is usable.
 
-    Among idle GPUs best fit; when others may be displaced, the node where the fewest are.
+    Among idle GPUs best fit; when others may be displaced, the node where the fewest are. What counts and the number
+    of the node are one number, so that nothing has to be guessed ahead inside the loop.
     """
-    best = -1
-    best_idle = 0
-    best_free = 0
-    for n in range(lo, hi):
-        free = open_[n, column]
-        if free < gpus:
-            continue
-        idle = min(max(open_[n, IDLE_NOW], 0), gpus) if displacing else 0
-        if best < 0 or idle > best_idle or (idle == best_idle and free < best_free):
-            best, best_idle, best_free = n, idle, free
-            if free == gpus and not displacing:
-                break
-    return best
+    best = _NOWHERE
+    if displacing:
+        for n in range(lo, hi):
+            free, busy = open_[n, column], gpus - min(max(open_[n, IDLE_NOW], 0), gpus)
+            best = min(best, (busy * _SHIFT + free) * _SHIFT + n if free >= gpus else _NOWHERE)
+    else:
+        for n in range(lo, hi):
+            free = open_[n, column]
+            best = min(best, free * _SHIFT + n if free >= gpus else _NOWHERE)
+    return int(best % _SHIFT) if best < _NOWHERE else -1
 
 
 @kernel

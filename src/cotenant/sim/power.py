@@ -115,6 +115,7 @@ class NodePower:
         node[n, col.NODE_CAP] = node[n, col.NODE_FREE] = size
         self.state.x[col.IDLE] += size
         self.state.x[col.STAMP] += 1
+        self.state.x[col.ROUND] = -1  # nothing that was noted of nodes holds
         self.state.x[col.DIRTY] = 1
 
     def _mark_delayed(self) -> None:

@@ -1,0 +1,211 @@
+"""Up to which key a waiting gang could open a place on a node by displacing those who run there behind it.
+
+`State.top[g, n]` is the key of the last one who would have to leave node n so that g of its GPUs are free: a gang of g
+that comes after it finds no place there. Keys of running jobs only fall, so what was found out once is an upper limit
+until somebody comes to the node, leaves it, or changes his order otherwise. So a decision asks the few nodes whose
+limit is not below the gang's key, and those that changed; the others it need not look at. The row of 0 GPUs says when a
+node was looked at last, the last column which limit no node exceeds; further parts hold second and third keys.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cotenant.core.columns import *
+from cotenant.core.jit import kernel
+from cotenant.core.state import Rule, State
+from cotenant.engine.keys import key_of, quantum_of
+from cotenant.engine.weighing import shielded_until, stop_cost
+
+STALE = -1e300
+_SLACK = 1e-9  # keys that were computed in another way differ by less
+
+
+@kernel
+def sit_down(s: State, job: int, n: int) -> None:
+    """A job begins to use GPUs of a node."""
+    if s.x[SEATED] == 1:
+        s.seat[n, 0] += 1
+        s.seat[n, s.seat[n, 0]] = job
+        forget_node(s, n)
+
+
+@kernel
+def get_up(s: State, job: int, n: int) -> None:
+    """It no longer does."""
+    if s.x[SEATED] == 1:
+        at = 1
+        while s.seat[n, at] != job:
+            at += 1
+        s.seat[n, at] = s.seat[n, s.seat[n, 0]]
+        s.seat[n, 0] -= 1
+        forget_node(s, n)
+
+
+@kernel
+def forget_node(s: State, n: int) -> None:
+    """What is noted of a node no longer holds."""
+    if s.x[SEATED] == 1 and s.top[0, n] > STALE:
+        s.top[0, n] = STALE
+        s.stale[s.x[N_STALE]] = n
+        s.x[N_STALE] += 1
+
+
+@kernel
+def forget_nodes_of(s: State, job: int) -> None:
+    """The same for all nodes of a running job."""
+    at = s.i[job, SLICE] if s.x[SEATED] == 1 else -1
+    while at >= 0:
+        forget_node(s, s.slices[at, SLICE_NODE])
+        at = s.slices[at, SLICE_NEXT]
+
+
+@kernel
+def forget_all(s: State) -> None:
+    """Note of all nodes what is idle, and that nobody leaves; the row of 0 GPUs says how many are idle."""
+    top, part = s.top, s.top.shape[0] // 3
+    for n in range(s.node.shape[0]):
+        top[0, n] = float(s.node[n, NODE_FREE])
+    for g in range(1, part):
+        for n in range(s.node.shape[0]):
+            top[g, n] = math.inf if g <= s.node[n, NODE_FREE] else -math.inf
+        top[g, s.node.shape[0]] = math.inf
+    s.x[N_STALE] = 0
+
+
+@kernel
+def note_next(s: State, n: int, gpus: int, first: float, second: float, third: float) -> None:
+    """The next one on a node to leave, the last ones first, has these keys and so many GPUs there."""
+    top, part = s.top, s.top.shape[0] // 3
+    idle = int(top[0, n])
+    for g in range(idle + 1, min(idle + gpus + 1, part)):
+        top[g, n], top[part + g, n], top[2 * part + g, n] = first + _SLACK * abs(first), second, third
+    top[0, n] = float(idle + gpus)
+
+
+@kernel
+def is_shielded(s: State, rule: Rule, job: int, now: float) -> bool:
+    """Whether a running job is in its minimum run; whoever is stands in `State.shield`."""
+    return s.i[job, SHIELDED] == 1 and shielded_till(s, rule, job) > now
+
+
+@kernel
+def shielded_till(s: State, rule: Rule, job: int) -> float:
+    """Until when a running job is in its minimum run."""
+    cost = stop_cost(s.f, s.i, job, False)
+    return shielded_until(s.f[job, SINCE], s.f[job, WARM], cost, rule.numbers[MIN_RUN_S])
+
+
+@kernel
+def _limit(s: State, rule: Rule, column: int, job: int, now: float) -> float:
+    """A key of a running job, or a little more."""
+    if column == BY_GITTINS and quantum_of(rule, s.i[job, QUEUE]) > 0.0:
+        return math.inf
+    key = key_of(s.f, s.i, rule, column, job, now)
+    if column in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU):
+        key += _SLACK * (1.0 + abs(key))
+    return key
+
+
+@kernel
+def is_later(first: float, second: float, third: float, other1: float, other2: float, other3: float) -> bool:
+    """Whether these keys come after the others."""
+    if first != other1:
+        return first > other1
+    return second > other2 or (second == other2 and third > other3)
+
+
+@kernel
+def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
+    """Write the keys of those on a node who could have to leave, and their GPUs there, last ones first; how many."""
+    held, count = s.held, 0
+    for at in range(1, s.seat[n, 0] + 1):
+        job = s.seat[n, at]
+        if is_shielded(s, rule, job, now):
+            continue
+        first, second = _limit(s, rule, rule.columns[0], job, now), _limit(s, rule, rule.columns[1], job, now)
+        third = _limit(s, rule, rule.columns[2], job, now)
+        piece = s.i[job, SLICE]
+        while s.slices[piece, SLICE_NODE] != n:
+            piece = s.slices[piece, SLICE_NEXT]
+        to = count
+        while to > 0 and is_later(first, second, third, held[0, to - 1], held[1, to - 1], held[2, to - 1]):
+            for row in range(4):
+                held[row, to] = held[row, to - 1]
+            to -= 1
+        held[0, to], held[1, to], held[2, to], held[3, to] = first, second, third, s.slices[piece, SLICE_GPUS]
+        count += 1
+    return count
+
+
+@kernel
+def look_at_node(s: State, rule: Rule, n: int, now: float) -> None:
+    """Note the limits of a node as of now."""
+    top, part, every = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1
+    count = _rank_seated(s, rule, n, now)
+    total = s.node[n, NODE_FREE]
+    for g in range(1, min(total + 1, part)):
+        top[g, n] = top[part + g, n] = top[2 * part + g, n] = top[g, every] = math.inf
+    for k in range(count):
+        freed = total + int(s.held[3, k])
+        for g in range(total + 1, min(freed + 1, part)):
+            top[g, n], top[part + g, n], top[2 * part + g, n] = s.held[0, k], s.held[1, k], s.held[2, k]
+            top[g, every] = max(top[g, every], s.held[0, k])
+        total = freed
+    for g in range(total + 1, part):
+        top[g, n] = -math.inf
+    top[0, n] = now
+
+
+@kernel
+def _opens_on(s: State, rule: Rule, g: int, n: int, job: int, now: float) -> bool:
+    """Whether a waiting job could have g GPUs of a node, as far as keys tell."""
+    top, second, third = s.top, s.top.shape[0] // 3 + g, 2 * (s.top.shape[0] // 3) + g
+    first_key, second_key, third_key = s.f[job, KEY1], s.f[job, KEY2], s.f[job, KEY3]
+    if is_later(first_key, second_key, third_key, top[g, n], top[second, n], top[third, n]):
+        return False
+    if top[0, n] == now:
+        return True
+    look_at_node(s, rule, n, now)
+    return not is_later(first_key, second_key, third_key, top[g, n], top[second, n], top[third, n])
+
+
+@kernel
+def goes_by_node(s: State, c: int) -> bool:
+    """Whether limits by node tell all about a class: its gangs take one node, or whole ones that are all alike."""
+    if s.x[SEATED] == 0 or s.cls[c, C_MODE] != CONSOLIDATED or s.cls[c, C_NODES] > 0:
+        return False
+    for p in range(s.pool.shape[0]):
+        alike = s.pool[p, POOL_LARGEST_COUNT] == s.pool[p, POOL_HI] - s.pool[p, POOL_LO]
+        if s.cls[c, C_GPUS] > s.pool[p, POOL_LARGEST] and not alike:
+            return False
+    return True
+
+
+@kernel
+def may_open(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
+    """Whether displacing those behind it might make a place for a waiting job of class c, if all ahead of it stay.
+
+    Never false where it could. Gangs of several nodes count whole ones.
+    """
+    for k in range(s.x[N_STALE]):
+        look_at_node(s, rule, s.stale[k], now)
+    s.x[N_STALE] = 0
+    every, gpus = s.top.shape[1] - 1, s.cls[c, C_GPUS]
+    for p in range(s.pool.shape[0]):
+        if not (s.cls[c, C_POOLS] >> p) & 1:
+            continue
+        lo, hi, largest = s.pool[p, POOL_LO], s.pool[p, POOL_HI], s.pool[p, POOL_LARGEST]
+        g, needed = min(gpus, largest), max(gpus // largest, 1)
+        if s.top[g, every] < s.f[job, KEY1]:
+            continue
+        most = -math.inf
+        for n in range(lo, hi):
+            if _opens_on(s, rule, g, n, job, now):
+                needed -= 1
+                if needed == 0:
+                    return True
+            most = max(most, s.top[g, n])
+        if s.pool.shape[0] == 1:
+            s.top[g, every] = most
+    return False
