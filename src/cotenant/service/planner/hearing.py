@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from cotenant.service.store.learned import what_runs
 
 _LOG, _WEIGHT, _EXIT, _TOTAL, _SAVES = range(5)
 """Logarithm and weight of a step as thought before the job showed it; its exit; steps in all, and whether it saves."""
+_MOST_DOUBTED = 8  # jobs of which a decision thinks anew because more is known of their like
 
 
 class Hearing:
@@ -39,20 +41,23 @@ class Hearing:
         self._row_at, self._tenure_at = np.full(1, -1), np.zeros(1)  # by place: whose words these are
         self._runs: dict[str, str] = {}  # what jobs on GPUs run, and who runs the same
         self._alike: dict[str, dict[str, None]] = {}
+        self._doubted: dict[str, None] = {}
 
     def forget(self, name: str, row: int) -> None:
         """A job is over."""
         self._leave(name)
         self._cold.pop(row, None)
 
-    def alike(self, runs: str) -> Iterable[str]:
-        """Jobs on GPUs that run this."""
-        return self._alike.get(runs, ())
-
-    def doubt(self, names: Iterable[str]) -> None:
-        """More was learned of the like of these jobs: when they speak next, they are looked at anew."""
-        for name in names:
+    def doubted(self, runs: Iterable[str]) -> set[str]:
+        """More was learned of jobs that run this: some of those on GPUs, which are to be looked at anew with the next
+        words; the others follow later."""
+        for one in sorted(runs):
+            self._doubted |= self._alike.get(one, {})
+        some = set(islice(self._doubted, _MOST_DOUBTED))
+        for name in some:
+            del self._doubted[name]
             self._unhear(name)
+        return some
 
     def _unhear(self, name: str) -> None:
         if (place := self._places.pop(name, None)) is not None:

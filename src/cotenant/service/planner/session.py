@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,6 @@ from cotenant.service.store.job import Gpus, LiveJob
 
 _MOST_ROWS = 200_000  # of a session, while few of them live; the next one begins with what was journaled
 _LARGE = 3000  # jobs from which on compiled kernels pay
-_MOST_DOUBTED = 8  # jobs of which a decision thinks anew because more is known of their like
 
 
 class Session:
@@ -87,7 +85,6 @@ class Session:
         self._past = Relearned(self.engine, self.tables, lambda: self._policy.rule(context_of(book, options)), now_s)
         self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
         self._parting: list[str] = []
-        self._doubted: dict[str, None] = {}  # running jobs that are to be looked at anew, some at every decision
         self._kinds, self.late, self._recalled, self._told = 0, 0, False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
 
@@ -122,15 +119,8 @@ class Session:
 
     def news(self) -> tuple[Words, set[str]]:
         """What jobs say that have spoken since this was asked last; some jobs on GPUs whose like were measured."""
-        learned, hearing = self._book.learned, self.follower.hearing
-        runs, learned.news = learned.news, set()
-        for one in sorted(runs):
-            self._doubted |= dict.fromkeys(hearing.alike(one))
-        like = set(islice(self._doubted, _MOST_DOUBTED))
-        for job in like:
-            del self._doubted[job]
-        hearing.doubt(like)
-        return self._reports.news(), like
+        runs, self._book.learned.news = self._book.learned.news, set()
+        return self._reports.news(), self.follower.hearing.doubted(runs)
 
     # -- one step --------------------------------------------------------------------------------------------------
 
