@@ -144,7 +144,7 @@ def _in_line(s: State) -> Ints:
     listed = listed[s.i[listed, PROMISED] == 1]
     new = np.isnan(s.f[listed, FIRST])
     since_s = np.where(new, s.f[listed, SUBMIT], s.f[listed, SINCE])
-    return listed[np.lexsort((listed, ~new, since_s, s.f[listed, TIER]))]
+    return np.asarray(listed[np.lexsort((listed, ~new, since_s, s.f[listed, TIER]))])
 
 
 @entry
