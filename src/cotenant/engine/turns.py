@@ -134,8 +134,7 @@ def _present(s: State) -> Ints:
 def _listed(s: State) -> Ints:
     """Running jobs, by row."""
     listed = s.run[: s.x[N_RUN]]
-    running: Ints = np.sort(listed[listed >= 0])
-    return running
+    return np.asarray(np.sort(listed[listed >= 0]), np.int64)
 
 
 def _in_line(s: State) -> Ints:
