@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from cotenant.core.cluster import Cluster
-from cotenant.core.serving import Service
+from cotenant.core.serving import InferenceService
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.engine.observe import done_by
 from cotenant.sim.driver import Experiment, Simulation
@@ -77,7 +77,7 @@ def training(count: int, seed: int) -> Workload:
     )
 
 
-def _row(work: Workload, policy: str, service: Service, seed: int) -> bool:
+def _row(work: Workload, policy: str, service: InferenceService, seed: int) -> bool:
     """One run, as a row; whether it keeps what is promised."""
     until_s = float(work.submit_s[0]) + DAY_S
     options = {"profile": "h200", "services": (service,), "until_s": until_s, "seed": seed}

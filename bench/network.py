@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 POLICIES = ("fifo", "easy", "sjf", "srtf", "tiresias-l", "sjf-bsbf")
 PLACED = POLICIES[:-1]
 """Those that leave it to the engine where jobs go."""
-LOADS = ("philly-like", "helios-like")
+LOADS = {"philly-like": 5.0, "helios-like": 1.2}
+"""Nominal: of Philly's few long jobs outlast all others, so that it takes that much for a queue."""
 NODES, EACH = 24, 4
 USUAL = (10, 20)
 WIDTHS = (USUAL, (10, 60), (25, 50), (100, 200))
@@ -43,10 +45,11 @@ PARTS = ("golden", "off", "table", "widths")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One run: mean JCT in hours, and GPU-hours that gangs lost to the network."""
+    """One run: mean JCT in hours, GPU-hours lost to the network, and the share of gangs on more nodes than needed."""
 
     jct_h: float
     lost_h: float
+    spread: float
 
 
 def main() -> None:
@@ -104,7 +107,8 @@ def table(jobs: int, seeds: int) -> bool:
     """Mean JCT in hours, and in brackets the GPU-hours lost to the network, by what is switched on."""
     lost = dict.fromkeys(WAYS, 0.0)
     for load in LOADS:
-        print(f"{load}, {jobs} jobs, {seeds} seeds, {_cluster(*USUAL)}; mean JCT h (GPU-h lost to the network)")
+        print(f"{load}, load {LOADS[load]:g}, {jobs} jobs, {seeds} seeds, {_cluster(*USUAL)}")
+        print("mean JCT in hours (GPU-hours lost to the network)")
         print(f"{'policy':<12}" + "".join(f"{way:>17}" for way in WAYS))
         rows: dict[str, dict[str, list[Found]]] = {}
         for policy in POLICIES:
@@ -114,8 +118,7 @@ def table(jobs: int, seeds: int) -> bool:
                 lost[way] += sum(found.lost_h for found in rows[policy][way]) if policy in PLACED else 0.0
             print(f"{policy:<12}" + "".join(f"{_cell(found):>17}" for found in rows[policy].values()), flush=True)
         for way in WAYS[1:]:
-            ranked = {policy: found for policy, found in rows.items() if way in found}
-            print(f"{way}: {_changes(ranked, way, seeds)}")
+            _say_order({policy: found for policy, found in rows.items() if way in found}, way, seeds)
         print()
     held = lost["avoid"] <= lost["on"]
     print(f"GPU-hours lost in all: on {lost['on']:.0f}, avoid {lost['avoid']:.0f}: {'held' if held else 'MISSED'}")
@@ -123,25 +126,28 @@ def table(jobs: int, seeds: int) -> bool:
 
 
 def widths(jobs: int, seeds: int) -> bool:
-    """By how much the network slows each policy on other links."""
+    """By how much the network slows each policy on other links; beside how many gangs it spreads anyway."""
     for load in LOADS:
         print(f"{load}: mean JCT with the network over without, by Gbit/s of links/uplinks")
-        print(f"{'policy':<12}" + "".join(f"{f'{link}/{uplink}':>9}" for link, uplink in WIDTHS))
+        print(f"{'policy':<12}" + "".join(f"{f'{link}/{uplink}':>9}" for link, uplink in WIDTHS) + "   spread")
         for policy in ("fifo", "srtf", "sjf-bsbf"):
-            plain = _mean([_play(load, jobs, seed, policy, "off", USUAL) for seed in range(seeds)])
+            found = [_play(load, jobs, seed, policy, "off", USUAL) for seed in range(seeds)]
+            plain, spread = _mean(found), np.mean([one.spread for one in found])
             cells = (_mean([_play(load, jobs, seed, policy, "on", width) for seed in range(seeds)]) for width in WIDTHS)
-            print(f"{policy:<12}" + "".join(f"{cell / plain:>9.3f}" for cell in cells), flush=True)
+            print(f"{policy:<12}" + "".join(f"{cell / plain:>9.3f}" for cell in cells) + f"{spread:>9.2f}", flush=True)
     return True
 
 
-def _changes(rows: dict[str, dict[str, list[Found]]], way: str, seeds: int) -> str:
-    """Pairs of policies of which the other one is ahead, in the mean; and in how many seeds it is, before and after."""
-    words = list(_swaps(rows, way, seeds))
+def _say_order(rows: dict[str, dict[str, list[Found]]], way: str, seeds: int) -> None:
+    """From the best on, and who has changed places."""
     order = sorted(rows, key=lambda policy: _mean(rows[policy][way]))
-    return f"order {' < '.join(order)}; " + ("; ".join(words) if words else "no pair of policies changes places")
+    print(f"{way}: {', '.join(order)}")
+    for words in _swaps(rows, way, seeds):
+        print(f"  {words}")
 
 
 def _swaps(rows: dict[str, dict[str, list[Found]]], way: str, seeds: int) -> Iterator[str]:
+    """Pairs of policies of which the other one is ahead, in the mean; and in how many seeds it is, before and after."""
     for one, other in combinations(rows, 2):
         before, after = (_mean(rows[one][when]) / _mean(rows[other][when]) - 1 for when in ("off", way))
         if before * after < 0 and max(abs(before), abs(after)) >= ALIKE:
@@ -170,7 +176,7 @@ def _work(load: str, jobs: int, seed: int) -> Workload:
     from cotenant.workload.generators import generate
     from cotenant.workload.model_sets import assign_models
 
-    spec = Spec.parse(f"{load}:jobs={jobs},load=1.2,max_gpus=32,seed={seed}")
+    spec = Spec.parse(f"{load}:jobs={jobs},load={LOADS[load]},max_gpus=32,seed={seed}")
     return assign_models(generate(spec, NODES * EACH), "tiresias", "")
 
 
@@ -181,11 +187,21 @@ def _outcome(work: Workload, policy: str, cluster: str, network: str = "") -> Ou
     return simulate(Experiment(work, Cluster.parse(cluster), policy, network=network))
 
 
+@cache
 def _play(load: str, jobs: int, seed: int, policy: str, way: str, width: tuple[int, int]) -> Found:
     cluster = _cluster() if way == "off" else _cluster(*width)
     result = _outcome(_work(load, jobs, seed), policy, cluster, "" if way in ("off", "on") else way)
     lost_h = float(str(result.summary.get("network_lost_gpu_h", 0.0)))
-    return Found(float(str(result.summary["avg_jct_s"])) / 3600, lost_h)
+    return Found(float(str(result.summary["avg_jct_s"])) / 3600, lost_h, _spread(result))
+
+
+def _spread(result: Outcome) -> float:
+    """Share of the runs of gangs that were on more nodes than they need."""
+    places: dict[tuple[int, float], int] = {}
+    for run in zip(result.segments.job.tolist(), result.segments.start_s.tolist(), strict=True):
+        places[run] = places.get(run, 0) + 1
+    gpus = result.workload.gpus
+    return float(np.mean([nodes > -(-gpus[job] // EACH) for (job, _), nodes in places.items() if gpus[job] > 1]))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import nn
@@ -20,6 +22,7 @@ from cotenant import runtime
 from cotenant.runtime import torch as runtime_torch
 
 Batch = tuple[torch.Tensor, ...]
+Keep = Callable[[], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +68,20 @@ def main(about: str | None, sizes: Mapping[str, Size], build: Callable[[Size, to
         for step in job.steps(steps):
             parts = job.accumulation if task.cuttable else 1
             batch = task.draw(generator.manual_seed(step), job.batch_size * job.accumulation)
-            loss = train(job, task, optimizer, batch, parts)
+            loss = train(task, optimizer, batch, parts, partial(runtime_torch.saved_on_host, job))
             job.report(loss=loss)
         print(json.dumps({"steps": steps, "loss": loss}), flush=True)
 
 
-def train(job: runtime.Job, task: Task, optimizer: torch.optim.Optimizer, batch: Batch, parts: int) -> float:
+def train(task: Task, optimizer: torch.optim.Optimizer, batch: Batch, parts: int, keep: Keep = nullcontext) -> float:
     """One step; the loss before it. Waits for the GPU, so that the time that a step is seen to take is its own.
 
-    While the job is granted less memory than its peak, activations wait on the host for the way back.
+    `keep` says where activations wait for the way back: on the host, while a job has less memory than its peak.
     """
     optimizer.zero_grad()
     total = torch.zeros((), device=batch[0].device)
     for part in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
-        with runtime_torch.saved_on_host(job):
+        with keep():
             loss = task.loss(part) * (len(part[0]) / len(batch[0]))
         loss.backward()  # type: ignore[no-untyped-call]
         total += loss.detach()

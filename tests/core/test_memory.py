@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cotenant.core.declared import BUS_GIB_S, Oversubscription, parse_speeds
 from cotenant.core.errors import InputError
-from cotenant.core.memory import BUS_GIB_S, Oversubscription, grant, parse_speeds, refusal
+from cotenant.core.memory import grant, refusal
 from cotenant.policies.bsbf.squeezing import granted_beside
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cotenant.core.serving import Company, RateCurve, Service, efficiency, p99_s
+from cotenant.core.serving import Coresidence, InferenceService, RateCurve, efficiency, p99_s
 from cotenant.sim.requests import answered
 
 
@@ -15,8 +15,10 @@ from cotenant.sim.requests import answered
 def test_an_interleaving_runtime_multiplies_pair_efficiency_up_to_alone(times: float, speed: float) -> None:
     """The check of the specification: 0.6 times 1.3 is 0.78, and 1.02 counts as 1."""
     assert efficiency(0.6, times) == pytest.approx(speed)
-    service = Service("chat", 0.05, 0.01, RateCurve.constant(1.0), beside={"bert": Company()}, interleaving=times)
-    assert service.company("BERT") == Company(efficiency(0.6, times), efficiency(0.6, times))
+    service = InferenceService(
+        "chat", 0.05, 0.01, RateCurve.constant(1.0), beside={"bert": Coresidence()}, interleaving=times
+    )
+    assert service.company("BERT") == Coresidence(efficiency(0.6, times), efficiency(0.6, times))
 
 
 @pytest.mark.parametrize("load", [0.05, 0.3, 0.6, 0.85])
@@ -31,7 +33,7 @@ def test_a_server_that_cannot_keep_up_has_no_latency() -> None:
     """Nor is anybody faster than a request alone."""
     assert p99_s(100.0, 0.01) == math.inf
     assert p99_s(0.0, 0.01) == 0.01
-    assert Service("chat", 0.05, 0.01, RateCurve.constant(1.0)).p99_s(1.0, 0) == math.inf
+    assert InferenceService("chat", 0.05, 0.01, RateCurve.constant(1.0)).p99_s(1.0, 0) == math.inf
 
 
 def test_rates_of_a_day_come_again_and_a_trace_is_not_known_before() -> None:

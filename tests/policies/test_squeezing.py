@@ -10,7 +10,7 @@ import pytest
 
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
-from cotenant.core.memory import Oversubscription
+from cotenant.core.declared import Oversubscription
 from cotenant.core.together import CURVE, SoftMemory, Together
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.sim.driver import Experiment, Simulation

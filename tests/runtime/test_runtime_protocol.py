@@ -24,6 +24,7 @@ SETTINGS = {
     "gpus": st.none() | st.integers(0, 1000),
     "throttle_s": st.none() | SECONDS,
     "learning_rate_scale": st.none() | st.floats(1e-6, 1e6),
+    "gpu_mem_gib": st.none() | st.floats(1e-3, 1e6),
 }
 MESSAGES = st.one_of(
     st.builds(p.Hello, TEXT, TEXT, COUNT, COUNT, COUNT),

@@ -118,12 +118,13 @@ def test_sigterm_ends_both_even_unsaved(pair: Pair) -> None:
         st.none() | st.integers(0, 10**9),
         st.none() | st.floats(0, 1e9),
         st.none() | st.floats(0, 1e9, exclude_min=True),
+        st.none() | st.floats(0, 1e9, exclude_min=True),
     )
 )
 def test_settings_survive_being_handed_on_as_numbers(settings: Settings) -> None:
     numbers = settings.numbers()
     assert Settings.from_numbers(numbers) == settings
-    assert sum(map(math.isnan, numbers)) == 6 - len(settings.given())
+    assert sum(map(math.isnan, numbers)) == 7 - len(settings.given())
 
 
 @pytest.mark.slow

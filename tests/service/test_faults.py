@@ -7,7 +7,7 @@ import os
 import pytest
 from bench.faults import main
 
-SAMPLE = ["--sample", "20", "--seed", "2", "--at-once", "--away", "5"]
+SAMPLE = ["--sample", "20", "--seed", "2359", "--at-once", "--away", "5"]
 FAULTS = ["node", "agent", "control", "service", "leader", "PostgreSQL", "disk", "clock"]
 
 

@@ -65,7 +65,7 @@ def test_a_start_is_learned_for_others_of_the_kind_and_survives_a_restart(tmp_pa
     rig = Rig(tmp_path, "fifo", ONE)
     first, second = rig.submit(TRAIN, expected=100), rig.submit(TRAIN, expected=100)
     rig.ticks(1)
-    assert [beliefs(rig).start_up_s(rig.service.store.book.jobs[job]) for job in (first, second)] == [10.0, 10.0]
+    assert [beliefs(rig).phases(rig.service.store.book.jobs[job]).start_s for job in (first, second)] == [10.0, 10.0]
     rig.ticks(22)
     for step in range(1, 6):
         speak(rig, first, step, 1000, 23.0)
@@ -73,7 +73,7 @@ def test_a_start_is_learned_for_others_of_the_kind_and_survives_a_restart(tmp_pa
     for _ in range(2):
         book = rig.service.store.book
         assert book.jobs[first].last.start_s == pytest.approx(22.0, abs=1.1)
-        assert beliefs(rig).start_up_s(book.jobs[second]) == pytest.approx(22.0, abs=1.1)
+        assert beliefs(rig).phases(book.jobs[second]).start_s == pytest.approx(22.0, abs=1.1)
         rig.restart()
         rig.ticks(1)
 
@@ -108,8 +108,8 @@ def test_restoring_is_apart_from_starting(tmp_path: Path) -> None:
         rig.says(job, Progress(step, 1000, 1.0, {}, True, age_s, 20.0, 501))
         rig.ticks(1)
     book = rig.service.store.book
-    assert beliefs(rig).start_up_s(book.jobs[job]) == pytest.approx(15.0, abs=1.1)
-    assert beliefs(rig).restore_s(book.jobs[job]) == pytest.approx(4.0)
+    assert beliefs(rig).phases(book.jobs[job]).start_s == pytest.approx(15.0, abs=1.1)
+    assert beliefs(rig).phases(book.jobs[job]).restore_s == pytest.approx(4.0)
 
 
 def test_a_user_who_says_too_much_is_corrected(tmp_path: Path) -> None:
@@ -147,4 +147,4 @@ def test_a_finished_job_says_how_long_its_end_takes(tmp_path: Path) -> None:
         rig.backend.advance(0.1)
     rig.ticks(5)
     assert rig.state(job) == "succeeded"
-    assert beliefs(rig).exit_s(rig.service.store.book.jobs[other]) == pytest.approx(3.0, abs=1.5)
+    assert beliefs(rig).phases(rig.service.store.book.jobs[other]).exit_s == pytest.approx(3.0, abs=1.5)

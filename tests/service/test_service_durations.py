@@ -26,7 +26,7 @@ def believed_s(rig: Rig, job: str) -> float:
     rig.service.tick()
     session = rig.service.planner.live  # type: ignore[attr-defined]
     beliefs, found = session.follower.beliefs, rig.service.store.book.jobs[job]
-    return float(beliefs.duration(found, {}).least_s + beliefs.start_up_s(found))
+    return float(beliefs.duration(found, {}).least_s + beliefs.phases(found).start_s)
 
 
 @pytest.mark.parametrize("estimator", ["", "shrunk", "rolling"])

@@ -347,13 +347,13 @@ def test_measured_times_are_what_is_believed(rig: Rig) -> None:
     book = rig.service.store.book
     beliefs = LiveBeliefs(book, rig.service.reports, LiveProfiles("none", ("gpu",), {}), shares_hosts=False)
     mine, same, other = rig.submit("slow 30"), rig.submit("slow 40", gpus=2), rig.submit("else 5")
-    believed = [beliefs.suspend_s(book.jobs[job]) for job in (mine, same, other)]
+    believed = [beliefs.phases(book.jobs[job]).suspend_s for job in (mine, same, other)]
     assert believed == [GUESSED.suspend_s] * 3
     book.learned.add(SUSPENDING, phase_keys(book.jobs[mine], "gpu"), 40.0)
     book.learned.add(SUSPENDING, phase_keys(book.jobs[same], "gpu"), 10.0)
-    believed = [beliefs.suspend_s(book.jobs[job]) for job in (mine, same, other)]
+    believed = [beliefs.phases(book.jobs[job]).suspend_s for job in (mine, same, other)]
     assert believed == pytest.approx([40.0, 10.0, 20.0])
-    assert beliefs.restore_s(book.jobs[mine]) == GUESSED.restore_s
+    assert beliefs.phases(book.jobs[mine]).restore_s == GUESSED.restore_s
 
 
 def test_lost_work_counts_only_time_in_which_it_ran() -> None:

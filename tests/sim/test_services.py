@@ -8,27 +8,31 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cotenant.cli.setup import Setup
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
-from cotenant.core.serving import Service
+from cotenant.core.serving import InferenceService
 from cotenant.core.workload import Workload
 from cotenant.engine.explain import explain
 from cotenant.sim.driver import Experiment, Simulation
 from cotenant.sim.requests import Stay, serve
 from cotenant.testing.policy import jobs
+from cotenant.workload.cluster_file import load_cluster
 from cotenant.workload.services import load_services, services_of
 
 HOUR_S = 3600.0
 
 
-def service(**said: Any) -> tuple[Service, ...]:
+def service(**said: Any) -> tuple[InferenceService, ...]:
     """One service `chat`: 200 ms a request, 1 s allowed."""
     usual = {"target_ms": 1000, "service_ms": 200, "rate": 0.6, "beside": {"*": [0.6, 0.5]}}
     return services_of({"chat": usual | said}, "test", Path())
 
 
-def begin(work: Workload, services: tuple[Service, ...], policy: str = "sjf-bsbf", cluster: str = "1x1") -> Simulation:
+def begin(
+    work: Workload, services: tuple[InferenceService, ...], policy: str = "sjf-bsbf", cluster: str = "1x1"
+) -> Simulation:
     """A run that has not begun."""
     options: dict[str, Any] = {"costs": "none", "check_invariants": True, "compiled": False}
     return Simulation(Experiment(work, Cluster.parse(cluster), policy, services=services, **options))
@@ -80,11 +84,15 @@ def test_every_policy_that_shares_is_guarded(policy: str) -> None:
     assert float(str(summary["beside_services_gpu_hours"])) > 0.2
 
 
-def test_an_order_keeps_out_of_the_gpus_of_services() -> None:
-    """Policies that do not share have what replicas leave."""
-    run = begin(jobs((0, 1, 1000), (0, 1, 1000)), service(), "srtf", "1x2")
+@pytest.mark.parametrize("policy", ["srtf", "chronus"])
+def test_who_does_not_share_keeps_out_of_the_gpus_of_services(policy: str) -> None:
+    """Orders and plans have what replicas leave; a replica that comes later has its GPU for itself, too."""
+    run = begin(jobs((0, 1, 1000), (0, 1, 1000)), service(), policy, "1x2")
     assert run.advance(np.inf)
     assert sorted(run.outcome().finish_s) == [1000, 2000]
+    run = begin(jobs((0, 1, 2 * HOUR_S)), service(rate={0: 1, 1: 3, 23: 1}, replicas=[1, 2]), policy, "1x2")
+    run.advance(HOUR_S)
+    assert run.outcome().preemptions[0] == 1
 
 
 def test_replicas_follow_the_rate_after_their_start() -> None:
@@ -138,3 +146,16 @@ def test_what_is_wrong_with_a_service_is_said_in_one_line(said: dict[str, Any], 
         service(**said)
     assert "\n" not in str(error.value)
     assert str(error.value).startswith("test: chat")
+
+
+def test_services_come_from_a_file_or_with_the_cluster(tmp_path: Path) -> None:
+    """`--services FILE`, and `services:` of a cluster file, are the same to a run."""
+    text = "chat: {target_ms: 1000, service_ms: 200, rate: 0.6}\n"
+    (tmp_path / "services.yaml").write_text(text)
+    (tmp_path / "cluster.yaml").write_text(f"groups: [{{nodes: 1, gpus: 1}}]\nservices:\n  {text}")
+    by_option = Setup(services=str(tmp_path / "services.yaml")).experiment(
+        jobs((0, 1, 9)), Cluster.parse("1x1"), "fifo"
+    )
+    by_cluster = Setup().experiment(jobs((0, 1, 9)), load_cluster(str(tmp_path / "cluster.yaml")), "fifo")
+    for found in (by_option, by_cluster):
+        assert [(one.name, one.target_s, one.rate.at(0.0)) for one in found.services] == [("chat", 1.0, 0.6)]

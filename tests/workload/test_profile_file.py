@@ -29,7 +29,7 @@ GPT = Measured(
     batch=16, steps_per_s=8.0, spread=0.01, gpu_gib=60.0, busy=1.0, cores=1.5, mem_gib=3.0,
     lifecycle=LifecycleRow(12.0, 2.0, 1.0, 6.0, 1.5, 0.5),
     batches=(SpeedPoint(8, 14.0, 0.01, 35.0, 0.9),), sub_batches=(SpeedPoint(2, 7.0, 0.01, 35.0),),
-    by_cores=((1.0, 6.0), (2.0, 8.0)),
+    by_cores=((1.0, 6.0), (2.0, 8.0)), slices=(("1g", 0.2), ("3g", 0.6)),
 )  # fmt: skip
 LSTM = Measured(steps_per_s=100.0, gpu_gib=4.0, busy=0.4)
 
@@ -91,6 +91,7 @@ def test_a_profile_of_all_that_was_measured(tmp_path: Path) -> None:
     assert together.busy[lstm] == 0.4
     assert found.pairs is not None
     assert found.pairs.pair_speed(gpt, lstm, 0) == (0.8, 0.5)
+    assert found.slice_speeds[found.kinds.index(("gpt2", 1))] == {"1g": 0.2, "3g": 0.6}
     assert found.stage_s is not None
     assert found.stage_s[lstm].tolist() == pytest.approx([0.0, 0.006, 0.004, 0.0])
     assert found.lifecycle is not None

@@ -39,5 +39,5 @@ def _parts(together: Together, kinds: list[int], levels: list[int], gpu_type: in
     """What each is granted; the least where they should not be there together, which is no reason to grant more."""
     parts = together.parts(kinds, levels, gpu_type)
     if parts is None and together.soft is not None:
-        return together.soft.least[kinds].tolist()
+        return [float(part) for part in together.soft.least[kinds]]
     return [] if parts is None else [float(part) for part in parts]

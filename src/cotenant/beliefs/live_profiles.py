@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from cotenant.beliefs.live_pairs import completed, completes
 from cotenant.beliefs.type_rates import TypeRates
+from cotenant.core.declared import Oversubscription, Speeds
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec
-from cotenant.core.memory import Oversubscription, Speeds
 from cotenant.core.stages import UNMEASURED, Stages
 from cotenant.core.together import CURVE, LEVELS, SoftMemory, Together
 from cotenant.core.workload import Codes, Floats, Ints, make_workload

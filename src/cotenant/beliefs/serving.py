@@ -16,7 +16,7 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.plan import Places, Why
-from cotenant.core.serving import Company, Service
+from cotenant.core.serving import Coresidence, InferenceService
 from cotenant.core.state import Rule, State
 from cotenant.core.workload import Ints
 from cotenant.engine.guard import Wanted
@@ -29,7 +29,7 @@ MOST_GUESTS = col.SLOTS - 1  # the replica needs a place of its own
 _SLACK_GIB = 1e-6
 
 
-Pairs = Callable[[Service, int], Company | None]
+Pairs = Callable[[InferenceService, int], Coresidence | None]
 """Service, kind of training -> what they do to each other, where that was measured."""
 
 
@@ -38,7 +38,7 @@ class Replica:
     """One replica of a service: its row, its GPU, and since when it answers (infinity: not yet)."""
 
     row: int
-    service: Service
+    service: InferenceService
     node: int
     gpu: int  # of the node
     ready_s: float = 0.0
@@ -57,16 +57,18 @@ class Replica:
 class Replicas:
     """All replicas of all services, and who sits beside them. Kinds of jobs are known by their models."""
 
-    def __init__(self, services: Sequence[Service], model_of: Callable[[int], str], pairs: Pairs | None = None) -> None:
+    def __init__(
+        self, services: Sequence[InferenceService], model_of: Callable[[int], str], pairs: Pairs | None = None
+    ) -> None:
         self.services, self._model_of, self._pairs = tuple(services), model_of, pairs
         self.all: dict[int, Replica] = {}
-        self._known: dict[tuple[str, int], Company] = {}
+        self._known: dict[tuple[str, int], Coresidence] = {}
 
-    def of(self, service: Service, now_s: float = math.inf) -> list[Replica]:
+    def of(self, service: InferenceService, now_s: float = math.inf) -> list[Replica]:
         """The replicas of a service that answer by then."""
         return [one for one in self.all.values() if one.service.name == service.name and one.ready_s <= now_s]
 
-    def company(self, service: Service, kind: int) -> Company:
+    def company(self, service: InferenceService, kind: int) -> Coresidence:
         """What a service and a kind of training do to each other."""
         key = service.name, kind
         if key not in self._known:
@@ -87,21 +89,21 @@ class Replicas:
         return total
 
 
-Foreseen = Callable[[Service, float, float], float]
+Foreseen = Callable[[InferenceService, float, float], float]
 """Service, now, seconds -> the highest rate of requests in the next so many seconds."""
 
 
-def by_curve(service: Service, now_s: float, ahead_s: float) -> float:
+def by_curve(service: InferenceService, now_s: float, ahead_s: float) -> float:
     """As the service's own curve says."""
     return service.rate.foreseen(now_s, ahead_s)
 
 
-def no_bar(service: Service) -> str:
+def no_bar(service: InferenceService) -> str:
     """Nothing but the prediction counts."""
     return ""
 
 
-def never_late(service: Service) -> bool:
+def never_late(service: InferenceService) -> bool:
     """Nothing is measured."""
     return False
 
@@ -110,12 +112,14 @@ class LatencyGuard:
     """Lets training join replicas while the predicted latency stays within target.
 
     Whatever is predicted, nobody joins a service while `bar` says why, and guests leave while it is `late`.
+    Kinds of jobs that stay apart join nobody.
     """
 
     def __init__(
-        self, replicas: Replicas, foreseen: Foreseen = by_curve, bar: Callable[[Service], str] = no_bar,
-        late: Callable[[Service], bool] = never_late,
+        self, replicas: Replicas, foreseen: Foreseen = by_curve, bar: Callable[[InferenceService], str] = no_bar,
+        late: Callable[[InferenceService], bool] = never_late, stays_apart: Callable[[int], bool] = lambda kind: False,
     ) -> None:  # fmt: skip
+        self._stays_apart = stays_apart
         self.replicas, self._foreseen, self._bar, self._late = replicas, foreseen, bar, late
         self._said: dict[int, str] = {}
         self.refusals = self.left = 0
@@ -184,6 +188,8 @@ class LatencyGuard:
         name = f"it may not join service '{service.name}'"
         if service.alone:
             return f"{name}, whose GPUs are its own"
+        if self._stays_apart(int(state.i[row, col.SPEED_ROW])):
+            return f"{name}: it shares no GPU, or could not be made to leave"
         if replica.ready_s > now_s:
             return f"{name}, which is starting"
         if len(guests) >= MOST_GUESTS:
@@ -219,7 +225,7 @@ class LatencyGuard:
         return leaving
 
 
-def _ms(service: Service) -> str:
+def _ms(service: InferenceService) -> str:
     return f"{service.target_s * 1000:g} ms"
 
 

@@ -55,4 +55,4 @@ class SliceSpeeds:
         return np.asarray(self.cost_s[table] + anew_s + np.maximum(state.f[rows, col.WARM] - now_s, 0.0))
 
     def _tables(self, state: State, rows: Ints) -> Ints:
-        return self.slicing.of_node[state.slices[state.i[rows, col.SLICE], col.SLICE_NODE]]
+        return np.asarray(self.slicing.of_node[state.slices[state.i[rows, col.SLICE], col.SLICE_NODE]], np.int64)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from cotenant.core.cluster import Cluster
-    from cotenant.core.serving import Service
+    from cotenant.core.serving import InferenceService
     from cotenant.core.workload import Workload
 
 Trace = Annotated[str, typer.Argument(help="Job log (csv, json, gz, parquet) or a generator: philly-like:jobs=2000.")]
@@ -151,7 +151,7 @@ def load_cluster(spec: str) -> Cluster:
     return load(spec)
 
 
-def load_services(path: str) -> tuple[Service, ...]:
+def load_services(path: str) -> tuple[InferenceService, ...]:
     """Inference services from a YAML file."""
     from cotenant.workload.services import load_services as load
 

@@ -131,7 +131,7 @@ def serve(
     from cotenant.backends.local.isolation.levels import Isolation
     from cotenant.backends.local.machine import parse_gpus
     from cotenant.client.home import home as default_home
-    from cotenant.core.memory import Oversubscription
+    from cotenant.core.declared import Oversubscription
     from cotenant.service import run
     from cotenant.service.failure_rule import FailureRule
     from cotenant.service.notify.settings import NOBODY, read_settings

@@ -13,7 +13,7 @@ from cotenant.core.tenants import Tree
 
 if TYPE_CHECKING:
     from cotenant.core.partitions import Partitions
-    from cotenant.core.serving import Service
+    from cotenant.core.serving import InferenceService
 
 _GROUP = re.compile(r"^(?P<count>\d+)x(?P<gpus>\d+)(?::(?P<type>[A-Za-z][\w.-]*))?(?:/(?P<host>.+))?$")
 _NETWORK = ("link", "uplink", "rack")  # of a network, in a spec
@@ -58,7 +58,7 @@ class Cluster:
     spec: str = ""
     tenants: Tree | None = None
     network: Network | None = None  # None: what gangs send costs nothing
-    services: tuple[Service, ...] = ()  # inference services of its own, for simulations
+    services: tuple[InferenceService, ...] = ()  # inference services of its own, for simulations
 
     @property
     def gpus(self) -> int:

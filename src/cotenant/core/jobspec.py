@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
+from cotenant.core.declared import Speeds, parse_speeds
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.memory import Speeds, parse_speeds
 from cotenant.core.service_fields import service_fields
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,62}")
@@ -153,7 +153,7 @@ def _squeezes(data: Mapping[str, Any], peak_gib: float, where: str) -> dict[str,
         )
     said = f"{where}: field 'gpu_mem_speeds' is {speeds!r}"
     if isinstance(speeds, str):
-        speeds = dict(part.split(":", 1) if ":" in part else (part, "") for part in speeds.split(";"))
+        speeds = {gib: speed for gib, _, speed in (part.partition(":") for part in speeds.split(";"))}
     if not isinstance(speeds, Mapping):
         raise InputError(f"{said}: write a mapping of GiB to speed, e.g. {{10: 0.6, 13: 0.9}}")
     return {"gpu_mem_min_gib": least_gib, "gpu_mem_speeds": parse_speeds(speeds.items(), said) if speeds else ()}

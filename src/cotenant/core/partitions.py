@@ -159,17 +159,17 @@ def wrong_with(table: Partitions, slices: Sequence[tuple[int, int]]) -> str:
 
 @lru_cache(maxsize=65536)
 def share(
-    table: Partitions, loads: tuple[float, ...], least: tuple[int, ...] = ()
+    table: Partitions, loads: tuple[float, ...], least: tuple[int, ...] = (), most: tuple[int, ...] = ()
 ) -> tuple[tuple[int, int], ...] | None:
     """(shape, first column) for each tenant of a device, by load; None where they do not fit together.
 
-    Each gets the largest legal slice within its part of all loads, but at least its `least` shape. Where rounding took
-    something from a tenant, the next larger shape is tried, the heaviest tenant first. Who got all of its part does not
-    get more: what is left stays free.
+    Each gets the largest legal slice within its part of all loads, from its `least` shape to its `most`. Where rounding
+    took something from a tenant, the next larger shape is tried, the heaviest tenant first. Who got all of its part
+    does not get more: what is left stays free.
     """
-    total, least = sum(loads), least or (0,) * len(loads)
+    total, least, most = sum(loads), least or (0,) * len(loads), most or (table.whole,) * len(loads)
     parts = [load / total if total > 0 else 1 / len(loads) for load in loads]
-    sizes = [max(_within(table, part), low) for part, low in zip(parts, least, strict=True)]
+    sizes = [max(min(_within(table, part), high), low) for part, low, high in zip(parts, least, most, strict=True)]
     heavy = sorted(range(len(loads)), key=lambda at: (-loads[at], at))
     while place(table, tuple(sizes)) is None:
         shrinks = [at for at in range(len(sizes)) if sizes[at] > least[at]]
@@ -178,7 +178,7 @@ def share(
         sizes[max(shrinks, key=lambda at: (sizes[at], -parts[at], at))] -= 1
     for at in heavy:
         larger = [size + (other == at) for other, size in enumerate(sizes)]
-        cut = table.shapes[sizes[at]].compute < parts[at] - _SLACK and sizes[at] < table.whole
+        cut = table.shapes[sizes[at]].compute < parts[at] - _SLACK and sizes[at] < most[at]
         if cut and place(table, tuple(larger)) is not None:
             sizes = larger
     starts = place(table, tuple(sizes))

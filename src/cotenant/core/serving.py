@@ -7,7 +7,7 @@ factor of Cramer and Lundberg:
     P(W > t) ~ C exp(-eta t),   rate (exp(eta D) - 1) = eta,   C = (1 - rate D) / (D (eta + rate) - 1)
 
 and the 99th percentile of the latency is D + ln(C / 0.01) / eta; up to a wait of D the law is exact, P(W <= t) =
-(1 - rate D) exp(rate t). Training on the same GPU makes D longer (`Company`).
+(1 - rate D) exp(rate t). Training on the same GPU makes D longer (`Coresidence`).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class RateCurve:
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Coresidence:
     """What a service and training of one model do to each other on a GPU: speeds of both against alone.
 
     An interleaving runtime multiplies both; nobody is faster than alone.
@@ -78,9 +78,9 @@ class Company:
     service: float = PAIR
     training: float = PAIR
 
-    def interleaved(self, times: float) -> Company:
+    def interleaved(self, times: float) -> Coresidence:
         """The same under a runtime that interleaves operators of both; 1 without one."""
-        return Company(efficiency(self.service, times), efficiency(self.training, times))
+        return Coresidence(efficiency(self.service, times), efficiency(self.training, times))
 
 
 def efficiency(pair: float, interleaving: float = 1.0) -> float:
@@ -89,7 +89,7 @@ def efficiency(pair: float, interleaving: float = 1.0) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class InferenceService:
     """One service. Times in seconds; `service_s` is one request alone on an idle GPU.
 
     `rate` is what it foresees; `requests_s`, where a trace is played, are the arrivals. `beside` says by model what it
@@ -107,7 +107,7 @@ class Service:
     gpu_type: str = ""
     tenant: str = ""
     gib: float = 0.0
-    beside: dict[str, Company] = field(default_factory=dict)  # by model; "" is everybody else
+    beside: dict[str, Coresidence] = field(default_factory=dict)  # by model; "" is everybody else
     interleaving: float = 1.0
     start_s: float = 30.0
     ahead_s: float = 600.0
@@ -115,9 +115,9 @@ class Service:
     alone: bool = False  # its GPUs are never shared with training
     requests_s: Floats | None = None
 
-    def company(self, model: str, measured: Company | None = None) -> Company:
+    def company(self, model: str, measured: Coresidence | None = None) -> Coresidence:
         """What it and training of this model do to each other: as said of the model, as measured, as said of all."""
-        usual = self.beside.get("", Company()) if measured is None else measured
+        usual = self.beside.get("", Coresidence()) if measured is None else measured
         return self.beside.get(model.strip().lower(), usual).interleaved(self.interleaving)
 
     def p99_s(self, rate: float, replicas: int, slowdown: float = 1.0) -> float:

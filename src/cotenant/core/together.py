@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cotenant.core.memory import Oversubscription, grant, refusal
+from cotenant.core.declared import Oversubscription
+from cotenant.core.memory import grant, refusal
 from cotenant.core.workload import Floats, Ints
 
 LEVELS = 8  # sub-batches: the whole batch, a half, a quarter, ... of it

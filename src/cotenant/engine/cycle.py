@@ -323,7 +323,7 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
-        if self.guard is None:
+        if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
         else:
             decide_guarded(self, self.guard, now_s)

@@ -20,6 +20,7 @@ from cotenant.core.workload import Floats, make_workload
 from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
+from cotenant.engine.partitions import most_slices
 from cotenant.engine.tables import StopCosts, build_state, pools_for
 from cotenant.engine.tenant_rows import lay_tenants, most_gpus, only_type, open_to, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
@@ -58,7 +59,7 @@ class LiveRows:
 
     def __init__(
         self, cluster: Cluster, placement: PlacementRule, rule: Rule, speed: np.ndarray, *, costs: StopCosts,
-        sharing: bool = False, gpu_gib: Floats | None = None, start_s: float = 0.0, most_slices: int = 0,
+        sharing: bool = False, gpu_gib: Floats | None = None, start_s: float = 0.0,
     ) -> None:  # fmt: skip
         none = np.zeros(0)
         self.cluster, self.placement, self.rule = cluster, placement, rule
@@ -66,7 +67,7 @@ class LiveRows:
         self.state: State = build_state(
             make_workload("live", none, none.astype(np.int64), none), cluster, placement, belief_s=none, restore_s=none,
             draw=none, speed=speed, skew=np.full(1, np.nan), sharing=sharing, gpu_gib=gpu_gib, costs=costs, tiers=True,
-            most_slices=most_slices,
+            most_slices=most_slices(cluster),
         )  # fmt: skip
         self.state.t[col.NOW] = self.state.t[col.BUSY_SINCE] = start_s
         self._used = 0
@@ -105,10 +106,6 @@ class LiveRows:
         i[col.CLASS] = self._class_of(job)
         self._rank(row)
         return row
-
-    def drop(self, row: int) -> None:
-        """A job has come to its end, or never may run again: nobody asks for its row any more."""
-        self.state.i[row, col.STATE] = col.FINISHED
 
     def set_speeds(self, speed: np.ndarray) -> None:
         """Speeds of more kinds: those known keep their rows."""

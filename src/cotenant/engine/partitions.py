@@ -22,6 +22,11 @@ def tables_of(cluster: Cluster) -> tuple[Partitions, ...]:
     return tuple(dict.fromkeys(group.slices for group in cluster.groups if group.slices is not None))
 
 
+def most_slices(cluster: Cluster) -> int:
+    """Jobs that a GPU has at most where it is cut; 0 where none may be."""
+    return max((table.most for table in tables_of(cluster)), default=0)
+
+
 def table_of_nodes(cluster: Cluster) -> Ints:
     """By node, in the order of the engine's tables, which of `tables_of` is its own; -1: its GPUs are never cut."""
     tables, found = tables_of(cluster), list[int]()

@@ -197,8 +197,9 @@ def _experiment(
         raise unknown("option", unknown_options[0], PlayOptions.__annotations__)
     if isinstance(policy, str):
         make_policy(policy)
-        return Experiment(work, machines, policy, **options)
-    return Experiment(work, machines, name or name_of(policy), made=_maker(policy), **options)
+        return Experiment(work, machines, policy, services=machines.services, **options)
+    named = name or name_of(policy)
+    return Experiment(work, machines, named, made=_maker(policy), services=machines.services, **options)
 
 
 def _maker(policy: Policy | type[Policy]) -> Callable[[], Policy]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from cotenant.placement.room import SharedRoom
 
 
-def bears(board: SharedRoom, row: int, gpu: int) -> bool:
-    """Whether a GPU may take one more, by the oversubscription cap and the bus; always where memory does not give."""
+def bears(board: SharedRoom, row: int, beside: Sequence[int], gpu: int) -> bool:
+    """Whether a job may join these on a GPU, by the oversubscription cap and the bus.
+
+    Always where memory does not give. Whether there is what all need at least is what policies look at themselves.
+    """
     together = board.view.facts.together
     if together is None or together.soft is None:
         return True
-    jobs = [*(job for job in board.users[gpu] if job != row), row]
-    at = [board.view.at(job) for job in jobs]
-    levels = board.view.level[at].tolist()
-    return not together.refusal(board.view.kind[at].tolist(), levels, int(board.type_of[gpu]))
+    at = [board.view.at(job) for job in (*(one for one in beside if one != row), row)]
+    kinds, levels, where = board.view.kind[at].tolist(), board.view.level[at].tolist(), int(board.type_of[gpu])
+    return together.claimed_gib()[kinds, levels].sum() > together.gpu_gib[where] or not together.refusal(
+        kinds, levels, where
+    )

@@ -97,7 +97,7 @@ class Simulation:
             known, speeds = replace(known, slicing=cuts), self.sliced
         allocated = is_allocated(experiment, self.profile)
         senders = senders_of(experiment, self.work, self.profile, self.traits, allocated)
-        speeds = with_network(senders, speeds)
+        speeds = with_network(experiment, senders, speeds)
         self.elastic = elastic_truth(self.state, experiment, self.work, self.traits, speeds)
         if self.elastic is not None:
             jobs = self.elastic.jobs
@@ -233,12 +233,12 @@ class Simulation:
         return rule._replace(flags=flags)
 
     def _network_lets_go(self) -> bool:
-        """Whether somebody no longer waits for the network, and the policy is to be asked because of that."""
+        """Whether somebody no longer waits for the network, so that the policy is to be asked."""
         care = self.engine.network
         if care is None or not care.waiting:
             return False
         care.before(self.state, self.engine.rule, float(self.state.t[col.NOW]))
-        return bool(self.state.x[col.N_WAITING] and (self.traits.wakes or not self.traits.plans))
+        return bool(self.state.x[col.N_WAITING])
 
     def _serve(self, limit_s: float) -> float:
         """Look after the services if it is time to; when to do so next, at the latest at a limit."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cotenant.core.cluster import Cluster
-from cotenant.core.serving import Service
+from cotenant.core.serving import InferenceService
 from cotenant.core.workload import Workload
 from cotenant.engine.tables import StopCosts
 from cotenant.policies.base import Policy
@@ -43,6 +43,6 @@ class Experiment:
     stop_costs: StopCosts = field(default_factory=StopCosts)  # where leaving GPUs takes time
     transitions: bool = False  # write every transition down, with the exact GPUs
     compiled: bool | None = None  # None: when the work is large
-    services: tuple[Service, ...] = ()  # inference services, which share the cluster with the jobs
+    services: tuple[InferenceService, ...] = ()  # inference services, which share the cluster with the jobs
     made: Callable[[], Policy] | None = None  # makes the policy, where it is no name but somebody's object
     notes: list[str] = field(default_factory=list)

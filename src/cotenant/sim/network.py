@@ -31,6 +31,8 @@ def check_network(e: Experiment) -> None:
                 " file, or 16x4/link=25,rack=4"
             )
         return
+    if e.services:
+        raise InputError(f"the network of cluster '{e.cluster.spec}' does not go with services: leave one of them out")
     if e.placement.split(":")[0] == "count":
         raise InputError(f"--placement {e.placement} knows no nodes, but cluster '{e.cluster.spec}' has a network")
 
@@ -80,11 +82,12 @@ def racks_of(cluster: Cluster) -> list[int]:
     ]
 
 
-def with_network(senders: Senders | None, rates: RateModel | None) -> RateModel | None:
+def with_network(e: Experiment, senders: Senders | None, rates: RateModel | None) -> RateModel | None:
     """Speeds on the network, around those of GPUs in company."""
     if senders is None:
         return rates
-    assert rates is None or isinstance(rates, PairSpeeds | SharedSpeeds)
+    if rates is not None and not isinstance(rates, PairSpeeds | SharedSpeeds):
+        raise InputError(f"the network of cluster '{e.cluster.spec}' does not go with GPUs in slices")
     return NetworkSpeeds(senders, rates)
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cotenant.core.serving import Service
+from cotenant.core.serving import InferenceService
 from cotenant.core.workload import Floats
 from cotenant.sim.metrics import percentiles
 
@@ -56,7 +56,7 @@ class Served:
         return self.within / self.requests if self.requests else 1.0
 
 
-def serve(service: Service, stays: list[Stay], from_s: float, to_s: float, seed: int) -> Served:
+def serve(service: InferenceService, stays: list[Stay], from_s: float, to_s: float, seed: int) -> Served:
     """Play the requests between two moments."""
     draw = np.random.default_rng([seed, 7919])
     times = arrivals(service, from_s, to_s, draw)
@@ -78,7 +78,7 @@ def answered(times_s: Floats, took_s: Floats) -> Floats:
     return ends + np.maximum.accumulate(times_s - (ends - took_s))
 
 
-def arrivals(service: Service, from_s: float, to_s: float, draw: np.random.Generator) -> Floats:
+def arrivals(service: InferenceService, from_s: float, to_s: float, draw: np.random.Generator) -> Floats:
     """Of the trace, or at random by the curve."""
     if service.requests_s is not None:
         return service.requests_s[(service.requests_s >= from_s) & (service.requests_s < to_s)]

@@ -20,7 +20,7 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.decision import Event, Kind
 from cotenant.core.errors import InputError
 from cotenant.core.outcome import Scalar
-from cotenant.core.serving import DAY_S, Company, Service
+from cotenant.core.serving import DAY_S, Coresidence, InferenceService
 from cotenant.core.state import State
 from cotenant.core.workload import Codes, Workload
 from cotenant.engine.cycle import Engine
@@ -34,7 +34,7 @@ from cotenant.workload.profiles import Profile
 LOOK_S = 60.0
 
 
-def with_replicas(work: Workload, services: tuple[Service, ...]) -> Workload:
+def with_replicas(work: Workload, services: tuple[InferenceService, ...]) -> Workload:
     """The workload with a row for every replica that there may be, after all jobs; they are submitted by nobody."""
     jobs, more = len(work), sum(service.most for service in services)
     names = [service for service in services for _ in range(service.most)]
@@ -66,21 +66,27 @@ def without_end(state: State, jobs: int) -> None:
     state.x[col.PINS] = 1
 
 
-def _measured(profile: Profile, service: Service, kind: int) -> Company | None:
+def _measured(profile: Profile, service: InferenceService, kind: int) -> Coresidence | None:
     """What a profile knows of the service's model, on one GPU, beside a kind of training; on the worst GPU type."""
     model = next((at for at, (name, gpus) in enumerate(profile.kinds) if (name, gpus) == (service.model, 1)), None)
     if model is None or profile.together is None:
         return None
     ratio = profile.together.ratio
     both = float(ratio[model, kind].min()), float(ratio[kind, model].min())
-    return Company(*both) if min(both) > 0 else None
+    return Coresidence(*both) if min(both) > 0 else None
 
 
 class Serving:
     """The services of one run. The driver calls `at` at `next_s`, then decides."""
 
     def __init__(
-        self, services: tuple[Service, ...], state: State, profile: Profile, cluster: Cluster, start_s: float, seed: int
+        self,
+        services: tuple[InferenceService, ...],
+        state: State,
+        profile: Profile,
+        cluster: Cluster,
+        start_s: float,
+        seed: int,
     ) -> None:
         self.replicas = Replicas(services, lambda kind: profile.kinds[kind][0], partial(_measured, profile))
         self.guard = LatencyGuard(self.replicas)
@@ -116,7 +122,7 @@ class Serving:
         starting = [one.ready_s for one in self.replicas.all.values() if one.ready_s > now_s]
         self.next_s = min(now_s + LOOK_S, *starting) if starting else now_s + LOOK_S
 
-    def _scale(self, service: Service, engine: Engine, now_s: float) -> None:
+    def _scale(self, service: InferenceService, engine: Engine, now_s: float) -> None:
         have = len(self.replicas.of(service))
         need = service.replicas_for(service.rate.foreseen(now_s, service.ahead_s + service.start_s))
         if need >= have:
@@ -130,10 +136,10 @@ class Serving:
             self._close(last.row, now_s)
             del self.replicas.all[last.row]
 
-    def _add(self, service: Service, engine: Engine, now_s: float, have: int) -> None:
+    def _add(self, service: InferenceService, engine: Engine, now_s: float, have: int) -> None:
         state = engine.state
         row = next(row for row in self._rows[service.name] if row not in self.replicas.all)
-        found = self._choose(service, row, state, now_s, have)
+        found = self._choose(service, row, engine, now_s, have)
         if found is None:
             if have < service.least:
                 need = f"{service.least} replicas of service '{service.name}'"
@@ -150,9 +156,10 @@ class Serving:
         self._stays[service.name].append(self._open[row])
 
     def _choose(
-        self, service: Service, row: int, state: State, now_s: float, have: int
+        self, service: InferenceService, row: int, engine: Engine, now_s: float, have: int
     ) -> tuple[int, int, list[int]] | None:
         """The GPU for one more replica, and who has to leave it; None where every GPU has one."""
+        state, shares = engine.state, engine.traits.shares
         taken = {one.cell(state) for one in self.replicas.all.values()}
         pools = int(state.cls[state.i[row, col.CLASS], col.C_POOLS])
         rate = service.rate.foreseen(now_s, service.ahead_s)
@@ -163,20 +170,25 @@ class Serving:
                 if cell in taken:
                     continue
                 users = [user for user in state.gpu[cell].tolist() if user >= 0]
-                price = self._price(service, Replica(row, service, node, cell - first), users, state, rate, have)
+                price = self._price(
+                    service, Replica(row, service, node, cell - first), users, state, rate, have if shares else -1
+                )
                 if best is None or price < best[0]:
                     best = price, node, cell - first, users if price[0] == 2 else []
         return None if best is None else best[1:]
 
     def _price(
-        self, service: Service, place: Replica, users: list[int], state: State, rate: float, have: int
+        self, service: InferenceService, place: Replica, users: list[int], state: State, rate: float, have: int
     ) -> tuple[float, ...]:
-        """Smaller is better: an empty GPU on the fullest node, training that it can bear, training that is small."""
+        """Smaller is better: an empty GPU on the fullest node, training that it can bear, training that is small.
+
+        `have` is how many replicas there are; -1 where the policy shares with nobody.
+        """
         if not users:
             return 0, int(state.node[place.node, col.NODE_FREE]), place.node, place.gpu
         room = float(state.gpu_gib[state.pool[state.node[place.node, col.NODE_POOL], col.POOL_TYPE]]) - service.gib
         slow = self.replicas.slowdown(state, place, users)
-        bears = len(users) <= MOST_GUESTS and float(state.f[users, col.GPU_GIB].sum()) <= room
+        bears = have >= 0 and len(users) <= MOST_GUESTS and float(state.f[users, col.GPU_GIB].sum()) <= room
         if bears and not service.alone and service.p99_s(rate, have + 1, slow) <= service.target_s:
             return 1, slow, place.node, place.gpu
         return 2, int(state.i[users, col.GPUS].sum()), -float(state.f[users, col.SINCE].max()), place.node, place.gpu

@@ -12,8 +12,8 @@ from cotenant.beliefs.pair_estimator import PairBelief, make_pair_belief
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core.deadlines import steps_of
+from cotenant.core.declared import Oversubscription
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.memory import Oversubscription
 from cotenant.core.partitions import Slicing, speeds
 from cotenant.core.prices import prices_of
 from cotenant.core.stages import Stages
@@ -21,7 +21,7 @@ from cotenant.core.state import State
 from cotenant.core.traits import Traits
 from cotenant.core.view import Facts
 from cotenant.core.workload import Codes, Floats, Workload
-from cotenant.engine.partitions import table_of_nodes, tables_of
+from cotenant.engine.partitions import most_slices, table_of_nodes, tables_of
 from cotenant.engine.rates import RateModel
 from cotenant.engine.tables import build_state
 from cotenant.placement.modes import parse_placement
@@ -84,7 +84,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         costs=replace(e.stop_costs, most_suspended=max(e.stop_costs.most_suspended, charge.most_suspended)),
         job_costs=charge.jobs,
         tiers=e.transitions,
-        most_slices=max((table.most for table in tables_of(e.cluster)), default=0) if traits.slices else 0,
+        most_slices=most_slices(e.cluster) if traits.slices else 0,
     )
     if e.services:
         without_end(state, jobs)

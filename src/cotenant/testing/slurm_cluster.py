@@ -180,10 +180,13 @@ class SlurmCluster:
             self.start_nodes([name])
 
     def processes(self, name: str) -> set[int]:
-        """All that Slurm started on a node, with what watches over it."""
-        first = procs.marked(f"SLURMD_NODENAME={name}".encode())
+        """All that Slurm started on a node, with what watches over it; a node of another cluster may have its name."""
+        first = procs.marked(f"SLURMD_NODENAME={name}".encode()) & self._marked()
         above = {int(parent) for pid in first if (parent := _parent(pid)) and _is_stepd(int(parent))}
         return first | above | {child for pid in first for child in procs.descendants(pid)}
+
+    def _marked(self) -> set[int]:
+        return procs.marked(f"SLURM_CONF={self.env['SLURM_CONF']}".encode())
 
     def stop(self) -> None:
         """End everything, jobs included."""
@@ -193,7 +196,7 @@ class SlurmCluster:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        for pid in procs.marked(f"SLURM_CONF={self.env['SLURM_CONF']}".encode()) - {os.getpid(), *pids}:
+        for pid in self._marked() - {os.getpid(), *pids}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + _STOP_S

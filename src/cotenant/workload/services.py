@@ -23,13 +23,13 @@ import numpy as np
 
 from cotenant.core import reading
 from cotenant.core.errors import InputError
-from cotenant.core.serving import LEAST_INTERLEAVING, MOST_INTERLEAVING, Company, RateCurve, Service
+from cotenant.core.serving import LEAST_INTERLEAVING, MOST_INTERLEAVING, Coresidence, InferenceService, RateCurve
 
 _EXAMPLE = "{chat: {target_ms: 50, service_ms: 8, rate: 40}}"
 _COUNT_S = 60.0  # over which the arrivals of a trace are counted
 
 
-def load_services(path: str) -> tuple[Service, ...]:
+def load_services(path: str) -> tuple[InferenceService, ...]:
     """Read a file of services."""
     import yaml
 
@@ -43,7 +43,7 @@ def load_services(path: str) -> tuple[Service, ...]:
     return services_of(data, path, Path(path).parent)
 
 
-def services_of(data: Any, where: str, folder: Path) -> tuple[Service, ...]:
+def services_of(data: Any, where: str, folder: Path) -> tuple[InferenceService, ...]:
     """Services by their names; request traces are files of `folder`."""
     found = reading.mapping(where, data, _EXAMPLE)
     if not found:
@@ -51,7 +51,7 @@ def services_of(data: Any, where: str, folder: Path) -> tuple[Service, ...]:
     return tuple(_service(f"{where}: {name}", str(name), item, folder) for name, item in found.items())
 
 
-def _service(where: str, name: str, item: Any, folder: Path) -> Service:
+def _service(where: str, name: str, item: Any, folder: Path) -> InferenceService:
     item = reading.mapping(where, item, "{target_ms: 50, service_ms: 8, rate: 40}")
     reading.known(where, item, ("target_ms", "service_ms", "rate", "requests", "replicas", *_OPTIONAL))
     for key in ("target_ms", "service_ms"):
@@ -68,7 +68,7 @@ def _service(where: str, name: str, item: Any, folder: Path) -> Service:
         key: read(f"{where}.{key}", item[key]) for key, read in _OPTIONAL.items() if key in item
     }
     rate = rate_of(f"{where}.rate", item["rate"]) if arrivals is None else _counted(arrivals)
-    return Service(name, target_s, service_s, rate, least, most, requests_s=arrivals, **optional)
+    return InferenceService(name, target_s, service_s, rate, least, most, requests_s=arrivals, **optional)
 
 
 def replicas_of(where: str, value: Any) -> tuple[int, int]:
@@ -102,7 +102,7 @@ def _not_negative(where: str, value: Any) -> float:
     return 0.0 if value == 0 and not isinstance(value, bool) else reading.amount(where, value)
 
 
-def _beside(where: str, value: Any) -> dict[str, Company]:
+def _beside(where: str, value: Any) -> dict[str, Coresidence]:
     """By model in small letters; `*` is everybody else."""
     found = {}
     for model, pair in reading.mapping(where, value, '{bert: 0.7, "*": [0.8, 0.6]}').items():
@@ -110,7 +110,7 @@ def _beside(where: str, value: Any) -> dict[str, Company]:
         speeds = [reading.amount(f"{where}.{model}", one) for one in both]
         if len(speeds) != 2 or max(speeds) > 1:
             raise InputError(f"{where}.{model} is {pair!r}; write one or two speeds against alone, at most 1")
-        found["" if model == "*" else str(model).strip().lower()] = Company(*speeds)
+        found["" if model == "*" else str(model).strip().lower()] = Coresidence(*speeds)
     return found
 
 

@@ -15,8 +15,8 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from cotenant.core.deadlines import STRICT_VALUE, steps_of
+from cotenant.core.declared import DECLARED
 from cotenant.core.errors import InputError
-from cotenant.core.memory import DECLARED
 from cotenant.core.network import TOLD
 from cotenant.core.workload import Codes, Floats, Status, Workload
 from cotenant.workload.elastic import LIMITS

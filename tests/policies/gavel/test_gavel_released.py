@@ -9,7 +9,7 @@ import pytest
 
 from cotenant import solvers
 from cotenant.policies.gavel import released
-from cotenant.policies.gavel.centre import finish_time
+from cotenant.policies.gavel.cone import finish_time
 from cotenant.policies.gavel.levels import Memory, fair_finish
 from cotenant.policies.gavel.ordered import Slots
 from cotenant.policies.rounds.problem import Problem, Targets
@@ -108,26 +108,28 @@ def _ratios(seen: Problem, x: np.ndarray, fair_s: np.ndarray) -> np.ndarray:
     return np.asarray((seen.age_s + seen.left_s / (x * seen.rates).sum(axis=1)) / fair_s)
 
 
-def test_finish_time_fairness_leaves_the_others_in_the_middle_of_what_is_allowed() -> None:
-    """The first is at full speed and sets a ratio of 10; the other may have a rate x in (1/10, 1), in GPUs without end.
-
-    The centre is where 1.5 log(10 x - 1) + log(1 - x) is largest: x = 16/25.
-    """
+def test_finish_time_fairness_ends_where_the_released_solver_does() -> None:
+    """The fourth is at full speed and sets the ratio; the others' fractions are what ECOS 2.0.14 gave through CVXPY."""
+    rates = np.array([[4, 2, 1], [3, 2.5, 1.2], [8, 3, 2], [2, 1.8, 0.5], [5, 4, 1], [6, 2, 1.5]])
     seen = replace(
-        problem(2, pairs=False), rates=np.ones((2, 1)), gangs=np.ones(2, np.int64), capacity=np.array([1e9]),
-        left_s=np.array([100.0, 100.0]), age_s=np.array([900.0, 0.0]),
+        problem(6, pairs=False), rates=rates, gangs=np.array([1, 1, 2, 1, 1, 1]), capacity=np.array([2.0, 1.0, 1.0]),
+        left_s=np.array([4e4, 2e5, 1e5, 3e4, 8e4, 5e3]), age_s=np.array([3e4, 1e3, 0, 8e4, 2e4, 100]),
     )  # fmt: skip
     x = finish_time(seen, seen.left_s / seen.isolated_rate)
-    np.testing.assert_allclose(x.ravel(), [1.0, 0.64], atol=1e-4)
+    theirs = [
+        [0.226, 0.198, 0.174], [0.152, 0.151, 0.168], [0.093, 0.098, 0.097],
+        [1.0, 0.0, 0.0], [0.157, 0.167, 0.175], [0.155, 0.166, 0.167],
+    ]  # fmt: skip
+    np.testing.assert_allclose(x, theirs, atol=0.02)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_centre_has_the_best_worst_ratio(seed: int) -> None:
+def test_the_cone_has_the_best_worst_ratio(seed: int) -> None:
     seen = problem(30, seed, pairs=False)
     seen = replace(seen, age_s=np.random.default_rng(seed).uniform(0, 1e6, 30), rates=np.maximum(seen.rates, 0.01))
     fair_s = seen.left_s / seen.isolated_rate
     x = finish_time(seen, fair_s)
-    assert (seen.gangs @ x <= seen.capacity).all()
-    assert (x.sum(axis=1) <= 1).all()
+    assert (seen.gangs @ x <= seen.capacity * (1 + 1e-4)).all()
+    assert (x.sum(axis=1) <= 1 + 1e-4).all()
     best = _ratios(seen, fair_finish(seen, fair_s, 60.0, Memory()), fair_s).max()
-    assert _ratios(seen, x, fair_s).max() == pytest.approx(best, rel=1e-5)
+    assert _ratios(seen, x, fair_s).max() == pytest.approx(best, rel=1e-3)

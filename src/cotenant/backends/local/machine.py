@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from cotenant.backends.base import NodeInfo
-from cotenant.backends.local import cgroups, mps
+from cotenant.backends.base import BackendError, NodeInfo
+from cotenant.backends.local import cgroups, mig, mps
 from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.gpus import Gpu
 from cotenant.backends.local.keeper import text_of
+from cotenant.backends.local.mig import MigDriver, provide
 from cotenant.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Machine:
     slots: dict[str, tuple[int, ...]]
     share: Share = "time"
     minors: Mapping[int, int] = field(default_factory=dict)  # of real GPUs: the number of the device file
+    mig: MigDriver | None = None  # that makes slices, where MIG mode is on
 
     @classmethod
     def find(
@@ -72,7 +74,16 @@ class Machine:
             )  # fmt: skip
             slots[node] = tuple(gpu.index for gpu in members)
         minors = {gpu.index: gpu.minor for gpu in found} if kind == "nvml" else {}
-        return cls(kind, nodes, slots, share, minors)
+        machine = cls(kind, nodes, slots, share, minors)
+        driver = mig.find([gpu.index for gpu in found]) if kind == "nvml" and slices == "mig" else None
+        return machine if driver is None else machine.with_mig(driver)
+
+    def with_mig(self, driver: MigDriver) -> Machine:
+        """The same with slices that the hardware keeps apart."""
+        from cotenant.core.partitions import mig as shapes_of
+
+        nodes = {name: replace(node, slices=shapes_of(node.gpu_type)) for name, node in self.nodes.items()}
+        return replace(self, nodes=nodes, mig=driver)
 
     @property
     def virtual(self) -> frozenset[int]:
@@ -103,7 +114,8 @@ class Machine:
             shape = table.shapes[cut[0] - 1]
             named = {"COTENANT_SLICE": shape.name, "COTENANT_SLICE_COLUMN": str(cut[1])}
             mem_gib = min(mem_gib or inf, shape.memory * self.nodes[gpus[0][0]].gpu_mem_gib)
-        env = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, indexes)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        shown = self._instance(indexes, cut) if self.mig is not None else ",".join(map(str, indexes))
+        env = {"CUDA_VISIBLE_DEVICES": shown, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
         if gpus:
             env["COTENANT_GPU_TYPE"] = self.nodes[gpus[0][0]].gpu_type
         if gpus and mem_gib is not None:
@@ -111,6 +123,17 @@ class Machine:
             if self.share == "mps":
                 env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = mps.memory_limit(len(indexes), mem_gib)
         return env | named | ({"COTENANT_VIRTUAL_GPUS": "1"} if self.gpu == "virtual" else {})
+
+    def _instance(self, indexes: Sequence[int], cut: tuple[int, int]) -> str:
+        """The MIG instance of a job, by its UUID; all of a GPU is one, too."""
+        if len(indexes) != 1 or self.mig is None:
+            if not indexes:
+                return ""
+            raise BackendError(f"{len(indexes)} GPUs in MIG mode do not work together: switch it off for larger jobs")
+        table = next(node.slices for name, node in self.nodes.items() if indexes[0] in self.slots[name])
+        assert table is not None
+        shape, column = (cut[0] - 1, cut[1]) if cut[0] else (table.whole, 0)
+        return provide(self.mig, indexes[0], table, shape, column)
 
 
 def parse_gpus(text: str) -> int | list[str] | None:
@@ -131,11 +154,12 @@ def parse_gpus(text: str) -> int | list[str] | None:
 
 def parse_slices(text: str, gpu_type: str) -> Partitions:
     """`mig`, or sizes in columns such as `1/2/4/8`: slices of the GPUs here, as shares of time and limits of memory."""
-    from cotenant.core.partitions import mig, read_partitions
+    from cotenant.core.partitions import mig as shapes_of
+    from cotenant.core.partitions import read_partitions
 
     where, sizes = f"backend 'local': slices={text}", text.strip("[]").split("/")
     if text == "mig":
-        return replace(mig(gpu_type, where), timed=True, restarts=False, reconfigure_s=0.0)
+        return replace(shapes_of(gpu_type, where), timed=True, restarts=False, reconfigure_s=0.0)
     if not all(re.fullmatch(r"[0-9]{1,3}", size) for size in sizes):
         raise InputError(f"{where}: write mig, or sizes in columns such as 1/2/4/8")
     columns = [int(size) for size in sizes]

@@ -15,7 +15,7 @@ from cotenant import solvers
 from cotenant.core.errors import InputError
 from cotenant.core.state import Matrix
 from cotenant.core.workload import Floats
-from cotenant.policies.gavel import centre, ordered, released
+from cotenant.policies.gavel import cone, ordered, released
 from cotenant.policies.gavel.levels import Memory, fair_finish
 from cotenant.policies.rounds.problem import Problem, Targets
 
@@ -105,7 +105,7 @@ def finish_time(problem: Problem, options: TargetOptions) -> Targets:
         )  # fmt: skip
         return Targets(packed.x, packed.pairs, packed.pair_x, packed.note)
     if options.interior and able.all() and len(problem):
-        return Targets(centre.finish_time(seen, fair_s) * (problem.rates > 0))
+        return Targets(np.clip(cone.finish_time(seen, fair_s), 0.0, 1.0) * (problem.rates > 0))
     return Targets(fair_finish(seen, fair_s, options.budget_s, options.memory))
 
 

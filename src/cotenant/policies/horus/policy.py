@@ -207,7 +207,7 @@ class Horus(PlanPolicy):
             here = []
             for gpu in board.gpus(node):
                 users = board.users[gpu]
-                if not self._may_join(board, view, kind, need, gpu) or (users and not bears(board, row, gpu)):
+                if not self._may_join(board, view, kind, need, gpu) or (users and not bears(board, row, users, gpu)):
                     continue
                 capacity = float(board.capacity[gpu]) * MIB
                 residents = [(float(util[board.kind(job)]), board.need[job] * MIB) for job in users]

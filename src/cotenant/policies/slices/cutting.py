@@ -86,8 +86,7 @@ class Cutting:
             table, mine = self._table(gpu), self._sharer(row, gpu)
             if table is None or mine is None:
                 continue
-            asked = self.wish(row) != ""
-            shape = mine.least if asked else self._fast_enough(table, mine)
+            shape = mine.least if self.wish(row) else mine.most
             cuts = [self.cuts[user] for user in self.board.users[gpu]]
             start = beside(table, cuts, shape)
             columns = sum(table.shapes[number].columns for number, _ in cuts)
@@ -97,9 +96,6 @@ class Cutting:
             return self.wish(row) == "" and self._start_whole(row)
         self._seat(row, [best[0][1]], best[1])
         return True
-
-    def _fast_enough(self, table: Partitions, mine: Sharer) -> int:
-        return next(n for n in range(mine.least, len(table.shapes)) if n == table.whole or mine.speed[n] >= self.speed)
 
     def _join(self, row: int, only: set[int] | None, ahead: int) -> bool:
         """Share the GPU on which that gains most; not if waiting is better everywhere."""
@@ -182,7 +178,9 @@ class Cutting:
         cost_s = table.reconfigure_s + (float(view.restore_s[at]) if table.restarts else 0.0)
         left_s = float(view.remaining_s[at]) / speed if speed > 0 else np.inf
         speeds = self.slicing.speed[kind, self._table_of[gpu]]
-        return Sharer(row, left_s, max(load, LEAST_LOAD), speeds, max(least, asked), cost_s)
+        least = max(least, asked)
+        most = next(n for n in range(least, len(table.shapes)) if n == table.whole or speeds[n] >= self.speed)
+        return Sharer(row, left_s, max(load, LEAST_LOAD), speeds, least, most, cost_s)
 
     def _need_gib(self, row: int) -> float:
         together, at = self.view.facts.together, self.view.at(row)

@@ -15,7 +15,8 @@ Cut = tuple[int, int]
 class Sharer:
     """A job as a device sees it: work left on a whole one, how busy it keeps that, and speeds by shape.
 
-    `least` is the smallest shape that holds it; `cost_s` what a change of its slice takes.
+    `least` is the smallest shape that holds it, `most` the one beyond which it gains little; `cost_s` is what a change
+    of its slice takes.
     """
 
     row: int
@@ -23,6 +24,7 @@ class Sharer:
     load: float
     speed: Floats
     least: int
+    most: int
     cost_s: float
 
 
@@ -33,7 +35,8 @@ def divided(table: Partitions, sharers: list[Sharer], now: list[Cut]) -> list[Cu
     """
     if len(sharers) > table.most:
         return None
-    found = share(table, tuple(one.load for one in sharers), tuple(one.least for one in sharers))
+    sizes = tuple(one.least for one in sharers), tuple(one.most for one in sharers)
+    found = share(table, tuple(one.load for one in sharers), *sizes)
     if found is None:
         return None
     keeps = [at < len(now) and now[at][0] == cut[0] for at, cut in enumerate(found)]

@@ -3,8 +3,8 @@
 A job of one GPU starts in the smallest free slice in which it is nearly as fast as on a whole GPU, on the fullest GPU
 that has one. If there is none it may join others: the device is divided anew by load, if all of them together are
 expected to end sooner than if the newcomer waits. When a job ends, those who wait are asked first; then its neighbours
-absorb what it leaves, if the time saved exceeds what the change costs. Without `dynamic` every job has one slice from
-start to end. The rules are those of `core.partitions`.
+absorb what it leaves as far as it makes them faster, if the time saved exceeds what the change costs. Without
+`dynamic` every job has one slice from start to end. The rules are those of `core.partitions`.
 """
 
 from __future__ import annotations

@@ -192,9 +192,8 @@ class Reports:
 
     def can_save(self, job: str) -> bool:
         """Whether a job has said that it can save its work when it is asked to stop."""
-        with self._lock:
-            report = self._reports.get(job)
-            return report is not None and report.saves
+        report = self._reports.get(job)
+        return report is not None and report.saves
 
     def ask_to_stop(self, job: str, grace_s: float) -> bool:
         """Ask a job that can save to do so and end; whether there was one to ask."""

@@ -76,7 +76,7 @@ class AheadStarts:
                 job = book.active.get(one.job)
                 if job is None or job.id in chosen:
                     continue
-                start_up_s = session.follower.beliefs.start_up_s(job) or START_UP_S
+                start_up_s = session.follower.beliefs.phases(job).start_s or START_UP_S
                 soon = one.left_s <= _EARLY * start_up_s + _SLACK_S
                 found = _kept(job, one, soon, now_s) if job.holds else self._new(job, one.gpus, book) if soon else None
                 if found is not None and taken.isdisjoint(_cells(found.gpus)):

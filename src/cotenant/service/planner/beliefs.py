@@ -127,9 +127,9 @@ class LiveBeliefs:
                 log, spread = with_own_progress(float(np.log(each.seconds)), each.spread**-2, *measured)
                 each = DurationGuess(float(np.exp(log)), spread)
             left_s = max(report.total - report.step, 0) * each.seconds
-            return Belief(left_s + self.exit_s(job), spread=each.spread)
+            return Belief(left_s + self.phases(job).exit_s, spread=each.spread)
         if job.left_s is not None:
-            return Belief(self._left_s(job, types) + self.exit_s(job), spread=_BEFORE_SPREAD)
+            return Belief(self._left_s(job, types) + self.phases(job).exit_s, spread=_BEFORE_SPREAD)
         known = self._length(job, length_keys(job))
         if known is None:
             return Belief(least_s=UNKNOWN_DURATION_S, times=_DOUBTS)
@@ -158,7 +158,7 @@ class LiveBeliefs:
 
     def _work_s(self, job: LiveJob, lasts_s: float) -> float:
         """The work in a job that lasts so long from its launch to its end."""
-        return max(lasts_s - self.start_up_s(job), lasts_s / 2)
+        return max(lasts_s - self.phases(job).start_s, lasts_s / 2)
 
     def _left_s(self, job: LiveJob, types: dict[str, str]) -> float:
         """Work that was left when it saved and stopped, at speed 1."""
@@ -177,38 +177,19 @@ class LiveBeliefs:
     # -- coming and going ------------------------------------------------------------------------------------------
 
     def phases(self, job: LiveJob) -> LifecycleRow:
-        """What coming and going takes for such a job."""
+        """What coming and going takes for such a job.
+
+        A start is from the launch of its process to its first finished step, without loading a checkpoint; leaving,
+        from the request until its GPUs are free; an exit, from its last step until its process has ended.
+        """
         return self._phases.of(job)
-
-    def start_up_s(self, job: LiveJob) -> float:
-        """From the launch of its process to its first finished step, without loading a checkpoint."""
-        return self.phases(job).start_s
-
-    def save_s(self, job: LiveJob) -> float:
-        """From the request to leave until its GPUs are free, if it saves."""
-        return self.phases(job).save_s
-
-    def restore_s(self, job: LiveJob) -> float:
-        """Loading a checkpoint, on top of a start."""
-        return self.phases(job).restore_s
-
-    def suspend_s(self, job: LiveJob) -> float:
-        """From the request to leave until its GPUs are free, if it is suspended."""
-        return self.phases(job).suspend_s
-
-    def resume_s(self, job: LiveJob) -> float:
-        """Going on after a suspension."""
-        return self.phases(job).resume_s
-
-    def exit_s(self, job: LiveJob) -> float:
-        """From its last step until its process has ended."""
-        return self.phases(job).exit_s
 
     def come_s(self, job: LiveJob, attempt: Attempt) -> float:
         """What an attempt took, or is believed to take, until its steps began."""
         if attempt.start_s:
             return attempt.start_s
-        come_s = self.start_up_s(job) + (self.restore_s(job) if attempt.number > 1 and job.progress else 0.0)
+        phases = self.phases(job)
+        come_s = phases.start_s + (phases.restore_s if attempt.number > 1 and job.progress else 0.0)
         return max(come_s - (attempt.launched_s - attempt.ahead_s), 0.0) if attempt.ahead_s else come_s
 
     def warm_s(self, job: LiveJob, now_s: float) -> float:
@@ -231,18 +212,13 @@ class LiveBeliefs:
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 
-    def saves(self, job: LiveJob) -> bool:
-        """Whether it can be asked to save and leave."""
-        report = self.reports.of(job.id)
-        return report is not None and report.saves
-
     def ways(self, job: LiveJob, stands: bool) -> tuple[int, int]:
         """How it leaves GPUs (1: it stands still) and how it could, as in `YIELDS`; `stands`: it can be suspended.
 
         Whoever can do both does what is believed to cost less until it is back at work; standing still has to cost
         clearly less, for it keeps memory and binds the job to its GPUs.
         """
-        saves, phases = self.saves(job), self.phases(job)
+        saves, phases = self.reports.can_save(job.id), self.phases(job)
         still_s, anew_s = phases.suspend_s + phases.resume_s, phases.save_s + phases.start_s + phases.restore_s
         still = _CLEARLY * still_s + _BOUND_S < anew_s
         return int(stands and (still or not saves)), stands + 2 * saves if job.spec.preemptible else 0

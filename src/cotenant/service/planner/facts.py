@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.backends.base import NodeInfo
+from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.beliefs.training import Trainings
 from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
@@ -21,6 +22,7 @@ from cotenant.core.view import Facts
 from cotenant.core.workload import Codes
 from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.partitions import table_of_nodes, tables_of
+from cotenant.engine.rates import RateModel
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.book import Book
 
@@ -94,11 +96,6 @@ def movable_rows(tables: LiveRows, row_of: Mapping[str, int], book: Book) -> NDA
     return found
 
 
-def most_slices(nodes: Iterable[NodeInfo]) -> int:
-    """Jobs that a GPU in slices has at most."""
-    return max((node.slices.most for node in nodes if node.slices is not None), default=0)
-
-
 def slicing_of(
     cluster: Cluster, together: Together, tables: LiveRows, row_of: Mapping[str, int], book: Book
 ) -> Slicing | None:
@@ -114,6 +111,11 @@ def slicing_of(
         asked[row] = book.jobs[name].spec.slice if name in book.jobs else ""
     fixed = not all(table.timed for table in known)
     return Slicing(known, table_of_nodes(cluster), speeds(known, together.busy), Codes.of(asked), fixed)
+
+
+def with_slices(facts: Facts, cut: Slicing | None, rates: RateModel) -> tuple[Facts, RateModel]:
+    """What is known, and how fast jobs go, where GPUs may be cut."""
+    return (facts, rates) if cut is None else (replace(facts, slicing=cut), SliceSpeeds(cut, pauses=False))
 
 
 def are_news(facts: Facts, last: Facts) -> bool:

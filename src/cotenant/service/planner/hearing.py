@@ -94,7 +94,7 @@ class Hearing:
         each = self._beliefs.step_before(job, total, self._types) if total else None
         thought = (np.nan, 0.0, 0.0)
         if each is not None:
-            thought = float(np.log(each.seconds)), each.spread**-2, self._beliefs.exit_s(job)
+            thought = float(np.log(each.seconds)), each.spread**-2, self._beliefs.phases(job).exit_s
         self._before[row] = *thought, -1.0 if total is None else total, saves if begun else np.nan
         if job.state in ON_GPUS:
             self._enter(job, row)

@@ -12,8 +12,8 @@ from cotenant.beliefs.training import Trainings
 from cotenant.beliefs.trying import SeenUse, Trying
 from cotenant.beliefs.watched import learned_kind
 from cotenant.core import columns as col
+from cotenant.core.declared import Oversubscription
 from cotenant.core.lifecycle import JobState
-from cotenant.core.memory import Oversubscription
 from cotenant.core.traits import Traits
 from cotenant.engine.live_rows import LiveRows
 from cotenant.journal import Entry

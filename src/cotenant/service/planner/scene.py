@@ -158,7 +158,8 @@ def _time_leaving(scene: ForecastScene, jobs: Mapping[int, LiveJob], beliefs: Li
         return
     for row, job in jobs.items():
         still = state.i[row, col.RUNG] == 1 or (state.x[col.ROTATES] and state.i[row, col.YIELDS] & 1)
-        save_s = state.f[row, col.SAVE] = beliefs.suspend_s(job) if still else beliefs.save_s(job)
+        phases = beliefs.phases(job)
+        save_s = state.f[row, col.SAVE] = phases.suspend_s if still else phases.save_s
         if not state.i[row, col.LEAVING]:
             continue
         asked_s = job.stop_asked_s if job.stop_why else now_s

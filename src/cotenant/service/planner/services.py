@@ -7,12 +7,14 @@ that share. When it is measured to be late all the same, whoever is beside it le
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cotenant.beliefs.live_profiles import LiveKind
 from cotenant.beliefs.serving import LatencyGuard, Replica, Replicas
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
-from cotenant.core.serving import PAIR, SURPRISE, Company, RateCurve, Service
+from cotenant.core.serving import PAIR, SURPRISE, Coresidence, InferenceService, RateCurve
 from cotenant.engine.observe import places_of
 from cotenant.service.observer.reports import Reports
 from cotenant.service.store.job import LiveJob
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from cotenant.service.planner.session import Session
 
 P99_MS, REQUESTS_PER_S = "p99_ms", "requests_per_s"
-_CALM_S = 300.0  # for which nobody joins a service that was late
+_CALM_S = 60.0  # for which nobody joins a service that was late
 _NOT_YET = "it has not reported its latency yet"
 
 
@@ -32,7 +34,10 @@ class LiveServices:
     def __init__(self, store: Store, reports: Reports) -> None:
         self._store, self._reports = store, reports
         self.replicas = Replicas((), lambda kind: "")
-        self.guard = LatencyGuard(self.replicas, self._foreseen, self._bar, lambda one: one.name in self._late)
+        self._kinds: Sequence[LiveKind] = ()
+        self.guard = LatencyGuard(
+            self.replicas, self._foreseen, self._bar, lambda one: one.name in self._late, self._stays_apart
+        )
         self._p99_s: dict[str, float] = {}  # by service: the worst of its replicas
         self._rate: dict[str, float] = {}
         self._late: dict[str, tuple[float, str]] = {}  # by service: until when nobody joins, and why
@@ -46,7 +51,7 @@ class LiveServices:
             if job.spec.service and row is not None and session.tables.state.i[row, col.STATE] == col.PINNED:
                 (node, _, mask), *_ = places_of(session.tables.state, row)
                 found[row] = Replica(row, _service(job), node, mask.bit_length() - 1)
-        self.replicas.all = found
+        self.replicas.all, self._kinds = found, session.kept.profiles.kinds
         session.engine.guard = self.guard if found else None
         self._hear(session, found)
         return [event for name in {one.service.name for one in found.values()} for event in self._news(name, now_s)]
@@ -74,27 +79,31 @@ class LiveServices:
         before, self._told[name] = self._told.get(name), now
         return [] if before == now else [Event(Kind.CHANGED, rows[0])]
 
-    def _foreseen(self, service: Service, now_s: float, ahead_s: float) -> float:
+    def _foreseen(self, service: InferenceService, now_s: float, ahead_s: float) -> float:
         """As measured and a quarter more, and what the job file says at least."""
         return max(SURPRISE * self._rate.get(service.name, 0.0), service.rate.at(now_s))
 
-    def _bar(self, service: Service) -> str:
+    def _stays_apart(self, kind: int) -> bool:
+        """Exclusive jobs, and those that nobody may stop."""
+        return self._kinds[kind].alone
+
+    def _bar(self, service: InferenceService) -> str:
         """Why nobody may join, whatever is predicted."""
         if service.name not in self._p99_s:
             return _NOT_YET
         return self._late.get(service.name, (0.0, ""))[1]
 
 
-def _service(job: LiveJob) -> Service:
+def _service(job: LiveJob) -> InferenceService:
     """What the job file says."""
     said, of = job.spec.service, job.id.split(".")[0]
     speed = said.get("beside", PAIR)
-    return Service(
+    return InferenceService(
         f"{job.spec.name}/{of}",
         said["target_s"],
         said["service_s"],
         RateCurve.constant(said.get("rate", 0.0)),
         gib=job.spec.gpu_mem_gib,
-        beside={"": Company(speed, speed)},
+        beside={"": Coresidence(speed, speed)},
         alone=job.spec.exclusive,
     )

@@ -11,7 +11,6 @@ import numpy as np
 
 from cotenant.backends.base import NodeInfo
 from cotenant.beliefs.company import MeasuredSpeeds, PairSpeeds
-from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.core import columns as col
 from cotenant.core.decision import Decision, Event
 from cotenant.core.jit_later import LATER
@@ -80,7 +79,6 @@ class Session:
             self.nodes.cluster, parse_placement(options.placement), rule, np.ones((1, len(self.nodes.types), 2)),
             costs=costs or StopCosts(np.inf, most_suspended=options.max_suspended, patience_s=options.grace_s),
             sharing=True, gpu_gib=room if self.traits.shares else None, start_s=now_s,
-            most_slices=known.most_slices(nodes) if self.traits.slices else 0,
         )  # fmt: skip
         told = self.beliefs(options), may_suspend, self._types, self.traits, openings.open_to
         self.follower = Follower(book, self.tables, self.nodes, *told)
@@ -193,15 +191,15 @@ class Session:
 
     def renew(self, now_s: float) -> None:
         """What policies in Python may know beside the tables, and how fast jobs are believed to go in company."""
-        traits, profiles, seen = self.traits, self.kept.profiles, self.kept.pairing.seen
+        traits, profiles, seen, row_of = self.traits, self.kept.profiles, self.kept.pairing.seen, self.follower.row_of
         moves = traits.takes_turns or self.engine.defrag is not None
-        movable = known.movable_rows(self.tables, self.follower.row_of, self._book) if moves else None
+        movable = known.movable_rows(self.tables, row_of, self._book) if moves else None
         if not (traits.plans or traits.computed):
             self.engine.facts = Facts(movable=movable)
             return
         state, rows = self.tables.state, len(self.tables)
         pools = tuple(self.nodes.types[kind] for kind in state.pool[:, col.POOL_TYPE].tolist())
-        steps = known.deadline_steps(self.tables, self.follower.row_of, self._book)
+        steps = known.deadline_steps(self.tables, row_of, self._book)
         facts = Facts(pools, prices_of(pools), steps=steps, movable=movable)
         if traits.names_gpus:
             together = profiles.together(seen)
@@ -209,25 +207,21 @@ class Session:
             small = np.union1d(np.flatnonzero(state.i[:rows, col.LEVEL]), self._unstated())
             claimed = together.claimed_gib()
             state.f[small, col.GPU_GIB] = claimed[state.i[small, col.SPEED_ROW], state.i[small, col.LEVEL]]
-            measured, grants = self.kept.pairing.measured(self.follower.row_of), not traits.overcommits
-            self.engine.rates = MeasuredSpeeds(together, measured, grants)
+            self.engine.rates = MeasuredSpeeds(together, self.kept.pairing.measured(row_of), not traits.overcommits)
             if traits.slices:
-                row_of, cluster = self.follower.row_of, self.nodes.cluster
-                cut = known.slicing_of(cluster, together, self.tables, row_of, self._book)
-                facts = replace(facts, slicing=cut)
-                self.engine.rates = self.engine.rates if cut is None else SliceSpeeds(cut, pauses=False)
+                cut = known.slicing_of(self.nodes.cluster, together, self.tables, row_of, self._book)
+                facts, self.engine.rates = known.with_slices(facts, cut, self.engine.rates)
         elif traits.shares:
             pair = profiles.pairs(seen, traits.pair_belief)
             facts = replace(facts, pair=pair)
-            measured = self.kept.pairing.measured(self.follower.row_of)
+            measured = self.kept.pairing.measured(row_of)
             tried = MeasuredSpeeds(profiles.together(seen), measured) if pair is None and seen.guesses else None
             self.engine.rates = tried if pair is None else PairSpeeds(np.where(pair > 0, pair, 0.5))
         if traits.interleaves:
             of, nominal_s = state.i[:rows, col.SPEED_ROW].copy(), state.f[:rows, col.BELIEF].copy()
             facts = replace(facts, stages=profiles.stages(of, nominal_s, seen))
         if traits.resizes:
-            row_of, trainings = self.follower.row_of, self.kept.trainings
-            facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, trainings)
+            facts = known.with_training(facts, self.tables, row_of, self._book, self._reports, self.kept.trainings)
         if traits.promises:
             facts = replace(facts, bonds=bonds_of(self.follower, self._types))
         self.engine.facts = facts if known.are_news(facts, self.engine.facts) else self.engine.facts

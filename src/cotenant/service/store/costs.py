@@ -52,12 +52,8 @@ class Costs:
         """The sums of a name and rung."""
         return self._of.get((name, rung), RungCost())
 
-    def measured_s(self, name: str, rung: str) -> float | None:
-        """Seconds that one preemption of such a job costs in all, by its rung or else by any; None if unknown."""
-        return next((mean for at in (rung, _ALL) if (mean := _mean_s(self.of(name, at))) is not None), None)
-
     def mean_s(self, unknown_s: float) -> float:
-        """The same over all jobs and rungs; `unknown_s` before any was measured."""
+        """Seconds that a preemption costs in all, over all jobs and rungs; `unknown_s` before any was measured."""
         mean = _mean_s(self.of())
         return unknown_s if mean is None else mean
 

@@ -98,6 +98,7 @@ def file_profile(name: str, work: Workload, gpu_types: Sequence[str], soft: bool
         together=together,
         stage_s=np.array([_stages(one) for one in known]).reshape(-1, 4),
         lifecycle=Lifecycle.of_rows([UNKNOWN if one is None else one.main.lifecycle for one in known]),
+        slice_speeds=tuple({} if one is None else dict(one.main.slices) for one in known),
     )  # fmt: skip
 
 

@@ -45,7 +45,8 @@ class Measured:
 
     `gpu_gib` is per GPU, `busy` the share of time in which its GPUs have work, `cores` and `mem_gib` what it uses of
     the host, `cold_start_s` what the first start took, with files that were not in memory. `by_cores` holds (cores,
-    steps per second), `stage_s` the seconds of a step in storage, CPU, GPU and network.
+    steps per second), `stage_s` the seconds of a step in storage, CPU, GPU and network, `slices` (name, speed against a
+    whole GPU).
     """
 
     batch: int = 0
@@ -61,13 +62,18 @@ class Measured:
     sub_batches: tuple[SpeedPoint, ...] = ()
     by_cores: tuple[tuple[float, float], ...] = ()
     stage_s: tuple[float, float, float, float] | None = None
+    slices: tuple[tuple[str, float], ...] = ()
 
     def over(self, old: Measured) -> Measured:
         """This, and what only an older measurement of the same batch knows."""
         if old.batch != self.batch:
             return self
         kept = {name: getattr(old, name) for name in _NUMBERS if math.isnan(getattr(self, name))}
-        kept |= {name: getattr(old, name) for name in ("batches", "sub_batches", "by_cores") if not getattr(self, name)}
+        kept |= {
+            name: getattr(old, name)
+            for name in ("batches", "sub_batches", "by_cores", "slices")
+            if not getattr(self, name)
+        }
         cycle = {name: getattr(old.lifecycle, name) for name in NAMES if math.isnan(getattr(self.lifecycle, name))}
         return replace(
             self, **kept, lifecycle=replace(self.lifecycle, **cycle), stage_s=self.stage_s or old.stage_s
@@ -233,7 +239,15 @@ class _Reader:
         names = ("storage", "cpu", "gpu", "network")
         stage_s = tuple(self.number(stages, name, f"{where}, stage_s", 0.0) for name in names) if stages else None
         batch = int(self.number(body, "batch", where, 0.0))
-        return Measured(batch=batch, lifecycle=cycle, by_cores=by_cores, stage_s=stage_s, **points, **numbers)  # type: ignore[arg-type]
+        more = {"stage_s": stage_s, "slices": self.slices(body, where), **points, **numbers}
+        return Measured(batch=batch, lifecycle=cycle, by_cores=by_cores, **more)  # type: ignore[arg-type]
+
+    def slices(self, body: Mapping[str, Any], where: str) -> tuple[tuple[str, float], ...]:
+        given = self.mapping(body, "slices", where)
+        found = tuple((str(name), self.number(given, name, f"{where}, slices")) for name in given)
+        if not all(0 < speed <= 1 for _, speed in found):
+            raise InputError(f"{self.where}: {where}: slices: a speed is above 0 and at most 1 (a whole GPU)")
+        return found
 
     def point(self, body: Any, key: str, where: str) -> SpeedPoint:
         entry = self.mapping({where: body}, where, where)
@@ -310,6 +324,8 @@ def _measured_data(one: Measured) -> dict[str, Any]:
         data["by_cores"] = [{"cores": _short(cores), "steps_per_s": _short(rate)} for cores, rate in one.by_cores]
     if one.stage_s is not None:
         data["stage_s"] = dict(zip(("storage", "cpu", "gpu", "network"), map(_short, one.stage_s), strict=True))
+    if one.slices:
+        data["slices"] = {name: _short(speed) for name, speed in one.slices}
     return data
 
 

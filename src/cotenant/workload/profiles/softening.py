@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from cotenant.core.declared import DECLARED, Oversubscription, Speeds
 from cotenant.core.errors import InputError
-from cotenant.core.memory import DECLARED, Oversubscription, Speeds
 from cotenant.core.together import CURVE, SoftMemory, Together
 from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.workload.profiles.base import Pairs, Profile
@@ -44,7 +44,7 @@ def declare(profile: Profile, work: Workload, soft: bool) -> Profile:
     keys = list(
         zip(profile.row.tolist(), np.nan_to_num(peak).tolist(), np.nan_to_num(least).tolist(), speeds, strict=True)
     )
-    found = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+    found = {key: at for at, key in enumerate(sorted(set(keys)))}
     row = np.array([found[key] for key in keys], np.int64)
     profile = _take(profile, np.array([key[0] for key in found], np.int64), row)
     together = profile.together
@@ -112,8 +112,9 @@ def _hard(profile: Profile) -> Profile:
 def soften(profile: Profile, rule: Oversubscription, *, placed: bool) -> Profile:
     """The profile of a cluster whose GPU memory gives.
 
-    Who cannot do with what a GPU has, or passes the cap by itself, does not run there. `placed`: what jobs are granted is worked out as they sit on
-    their GPUs; else speeds already say what a whole GPU costs who needs more, and what pairs cost each other.
+    Who cannot do with what a GPU has, or passes the cap by itself, does not run there. `placed`: what jobs are granted
+    is worked out as they sit on their GPUs; else speeds already say what a whole GPU costs who needs more, and what
+    pairs cost each other.
     """
     known = profile.together
     if known is None:
@@ -131,27 +132,33 @@ def soften(profile: Profile, rule: Oversubscription, *, placed: bool) -> Profile
     alone = np.stack([together.alone_parts(kind) for kind in range(len(known.gpu_gib))], axis=1)
     holds = together.claimed_gib()[:, :1] <= known.gpu_gib
     holds &= known.memory_gib[:, :1] <= rule.cap * known.gpu_gib
-    speed = np.where(holds[:, :, None], profile.speed, 0.0)
+    speed, pace = np.where(holds[:, :, None], profile.speed, 0.0), squeezed(together)
+    guess = None if known.guess is None else np.where(pace > 0, known.guess, 0.0)
+    together = replace(together, ratio=np.where(pace > 0, known.ratio, 0.0), guess=guess)
     if placed:
         return replace(profile, speed=speed, together=together)
     at_best = np.array([[together.speed_at(kind, part) for part in parts] for kind, parts in enumerate(alone.tolist())])
-    pairs = None if profile.pairs is None else _paired(profile, squeezed(together))
-    return replace(profile, speed=speed * at_best[:, :, None], together=together, pairs=pairs)
+    return replace(profile, speed=speed * at_best[:, :, None], together=together, pairs=_paired(profile, pace))
 
 
 def squeezed(together: Together) -> Floats:
-    """`[kind, other, GPU type]`: speed of a kind with the memory that it is granted beside another; 0 where refused."""
-    kinds = len(together.busy)
-    found = np.zeros((kinds, kinds, len(together.gpu_gib)))
-    for a in range(kinds):
-        for b in range(a, kinds):
-            for kind in range(len(together.gpu_gib)):
-                parts = together.parts((a, b), (0, 0), kind)
-                if parts is not None:
-                    found[a, b, kind], found[b, a, kind] = (
-                        together.speed_at(a, parts[0]),
-                        together.speed_at(b, parts[1]),
-                    )
+    """`[kind, other, GPU type]`: speed of a kind with the memory that it is granted beside another; 0 where refused.
+
+    `grant` for all pairs of whole batches at once.
+    """
+    soft, peak, least = together.soft, together.memory_gib[:, 0], together.claimed_gib()[:, 0]
+    assert soft is not None
+    both, need, gives = (column[:, None] + column[None, :] for column in (peak, least, peak - least))
+    found = np.zeros((len(peak), len(peak), len(together.gpu_gib)))
+    for column, room in enumerate(together.gpu_gib.tolist()):
+        short = np.clip(np.divide(both - room, gives, out=np.zeros(both.shape), where=gives > 0), 0.0, 1.0)
+        missing = short * (peak - least)[:, None]
+        sent = 2 * missing * soft.steps_per_s[:, None]
+        bears = (need <= room) & (both <= soft.rule.cap * room) & (sent + sent.T <= soft.rule.bus_gib_s)
+        parts = 1 - missing / np.maximum(peak, 1e-9)[:, None]
+        for kind in range(len(peak)):
+            found[kind, :, column] = np.interp(parts[kind], CURVE, together.curve[kind])
+        found[:, :, column] = np.where((both <= room) | bears, found[:, :, column], 0.0)
     return found
 
 

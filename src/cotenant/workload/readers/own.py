@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.deadlines import STRICT_VALUE
+from cotenant.core.declared import DECLARED, parse_speeds
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.memory import DECLARED, parse_speeds
 from cotenant.core.network import TOLD
 from cotenant.core.workload import Codes, Floats, Ints, Workload
 from cotenant.workload.elastic import BY_NAME, LIMITS
@@ -147,11 +147,12 @@ def _slices(table: Table, gpus: Ints) -> dict[str, NDArray[np.generic]]:
 
 def _memory(table: Table) -> dict[str, NDArray[np.generic]]:
     """What jobs need of a GPU's memory, NaN or () where they do not say."""
-    found: dict[str, NDArray[np.generic]] = {name: table.optional(name) for name in DECLARED[:2] if table.has(name)}
-    if len(found) == 2 and (wrong := found["gpu_mem_min"] > found["gpu_mem"]).any():
+    amounts = {name: table.optional(name) for name in DECLARED[:2] if table.has(name)}
+    if len(amounts) == 2 and (wrong := amounts["gpu_mem_min"] > amounts["gpu_mem"]).any():
         at = int(np.argmax(wrong))
-        least, peak = (found[name][at] for name in DECLARED[1::-1])
+        least, peak = float(amounts["gpu_mem_min"][at]), float(amounts["gpu_mem"][at])
         raise InputError(f"{table.where(at)}: gpu_mem_min is {least:g}, more than gpu_mem, {peak:g}")
+    found: dict[str, NDArray[np.generic]] = {**amounts}
     if table.has(DECLARED[2]):
         speeds = np.empty(len(table), object)
         for row, cell in enumerate(table.text(DECLARED[2]).to_list()):
