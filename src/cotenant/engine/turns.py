@@ -139,11 +139,11 @@ def _listed(s: State) -> Ints:
 
 def _in_line(s: State) -> Ints:
     """Jobs that wait for their GPUs, by priority, then who has waited longest; of equals who never had any."""
-    listed = _listed(s)
+    listed: Ints = _listed(s)
     listed = listed[s.i[listed, PROMISED] == 1]
     new = np.isnan(s.f[listed, FIRST])
     since_s = np.where(new, s.f[listed, SUBMIT], s.f[listed, SINCE])
-    return listed[np.lexsort((listed, ~new, since_s, s.f[listed, TIER]))]
+    return np.asarray(listed[np.lexsort((listed, ~new, since_s, s.f[listed, TIER]))])
 
 
 @entry
