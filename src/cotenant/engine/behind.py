@@ -24,14 +24,16 @@ from cotenant.engine.weighing import shielded_until
 from cotenant.placement.fit import UNCLAIMED
 
 NOBODY = -1
-_FEW = 1024  # twice the GPUs up to which looking at everybody costs less than keeping an index sorted
+_FEW = 1024  # twice the GPUs up to which looking at everybody costs less, where keys are made anew now and then
 
 
 @kernel
 def is_plain(s: State, rule: Rule) -> bool:
     """Whether the end of the line is all that a decision need look at: keys only fall, and GPUs alone bind."""
+    anew = by_index(rule) or rule.numbers[ROUND_S] < math.inf
     return bool(
-        (rule.flags[STABLE] == 1 or (by_index(rule) and s.run.shape[0] > _FEW))
+        (rule.flags[STABLE] == 1 or by_index(rule))
+        and (s.run.shape[0] > _FEW or not anew)
         and s.x[SHARING] + s.x[USE_HOST] + s.x[TENANTS] + s.x[QUOTAS] + s.x[PINS] == 0
         and s.keys.shape[0] == 3
         and rule.columns[1] != BY_LISTED

@@ -134,13 +134,12 @@ def _present(s: State) -> Ints:
 def _listed(s: State) -> Ints:
     """Running jobs, by row."""
     listed = s.run[: s.x[N_RUN]]
-    running: Ints = np.sort(listed[listed >= 0])
-    return running
+    return np.asarray(np.sort(listed[listed >= 0]), np.int64)
 
 
 def _in_line(s: State) -> Ints:
     """Jobs that wait for their GPUs, by priority, then who has waited longest; of equals who never had any."""
-    listed = _listed(s)
+    listed: Ints = _listed(s)
     listed = listed[s.i[listed, PROMISED] == 1]
     new = np.isnan(s.f[listed, FIRST])
     since_s = np.where(new, s.f[listed, SUBMIT], s.f[listed, SINCE])
