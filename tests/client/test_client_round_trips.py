@@ -37,14 +37,17 @@ FULL = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("data", [FULL, {"run": "x"}, {"run": "x", "gpus": 0}, {"run": "x", "slice": "2/7"}])
+SERVICE = {"run": "x", "service": {"target_ms": 50, "service_ms": 8, "rate": 3, "beside": 0.5, "replicas": 2}}
+
+
+@pytest.mark.parametrize("data", [FULL, {"run": "x"}, {"run": "x", "gpus": 0}, {"run": "x", "slice": "2/7"}, SERVICE])
 def test_a_spec_survives_the_way_there(data: dict[str, object]) -> None:
     spec = parse_job(data)
     assert parse_job(mapping(spec)) == spec
     if data is FULL:
         plain = JobSpec("python a.py")
         same = [item.name for item in fields(spec) if getattr(spec, item.name) == getattr(plain, item.name)]
-        one_gpu = {"slice"}  # only of jobs of one GPU: tried by itself
+        one_gpu = {"slice", "service"}  # only of jobs of one GPU: tried by themselves
         assert [name for name in same if name not in one_gpu] == ["run", "foreign"], (
             "a field that nobody tries; nobody can write `foreign`"
         )

@@ -136,8 +136,10 @@ def test_held() -> None:
 
 
 def test_all_causes_are_covered_above() -> None:
-    of_the_service = {"DEPENDENCY", "ASIDE", "ARRAY", "USER_LIMIT"}
-    assert {cause.name for cause in Cause} - of_the_service == {
+    elsewhere = {"DEPENDENCY", "ASIDE", "ARRAY", "USER_LIMIT"} | {
+        "NETWORK"
+    }  # of the service; tests/sim/test_network_play.py
+    assert {cause.name for cause in Cause} - elsewhere == {
         "RUNNING", "FINISHED", "NOT_SUBMITTED", "HELD", "EXCEEDS_CLUSTER", "OVER_QUOTA", "CAPACITY", "FRAGMENTED",
         "BEHIND_HEAD", "RESERVED",
     }  # fmt: skip

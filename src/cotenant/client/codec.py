@@ -93,7 +93,18 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
         data["notify"] = {"to": list(spec.notify), **({"when": list(spec.notify_on)} if spec.notify_on else {})}
     if spec.after:
         data["after"] = list(spec.after)
+    if spec.service:
+        for implied in ("array", "preemptible", "movable"):
+            data.pop(implied, None)
+        data["service"] = _service(spec)
     return data
+
+
+def _service(spec: JobSpec) -> dict[str, Any]:
+    """What it answers, as people write it."""
+    words = {"target_s": "target_ms", "service_s": "service_ms"}
+    said = {words.get(key, key): 1000 * value if key in words else value for key, value in spec.service.items()}
+    return said | {"replicas": len(spec.array) or 1}
 
 
 def ranges(numbers: tuple[int, ...]) -> str:

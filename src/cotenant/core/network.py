@@ -17,11 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cotenant.core import reading
 from cotenant.core.errors import InputError, unknown
-from cotenant.core.workload import Floats
+
+if TYPE_CHECKING:
+    from cotenant.core.workload import Floats
 
 COLLECTIVES = ("ring", "server")
 TOLD = ("gradient_mb", "step_s")  # what a log may say of a job

@@ -284,7 +284,7 @@ def seek(
     return int(count)
 
 
-@kernel
+@entry
 def fewest_nodes(node: IntMatrix, pool: IntMatrix, p: int, gpus: int) -> int:
     """How many nodes of an empty pool a gang needs; using more counts as spread."""
     largest = pool[p, POOL_LARGEST]
