@@ -106,8 +106,8 @@ def start_without_displacing(s: State, rule: Rule, now: float) -> int:
     alone = s.x[DIRTY] == 0 and s.x[ARRIVED] == 1 and s.i[newest, STATE] == WAITING and s.x[TENANTS] != 1
     alone = alone and (rule.flags[STABLE] == 1 or s.x[N_WAITING] == 1)
     if alone:
-        if s.i[newest, HEAP_AT] > 0:  # one of its class that comes before it still waits
-            return NO_WALK
+        if s.i[newest, HEAP_AT] > 0 and rule.flags[WEIGHS] == 0:  # one of its class that comes before it still waits
+            return NO_WALK  # where stops are weighed, it might be worth one by now
         if start_if_it_fits(s, rule, newest, s.i[newest, CLASS], now):
             return NO_WALK
         refresh_keys(s, rule, now)
