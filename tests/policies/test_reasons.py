@@ -53,6 +53,7 @@ WORDS = {
     "gandiva": r"needs \d GPUs: on every GPU that it could use \d jobs take turns already",
     "philly": r"waits for locality \(\d GPUs .*\): attempt \d+ .*; its tenant has \d GPUs of its quota of|at its quota",
     "slurm": r"number \d+ of \d+ by priority and needs \d+ GPUs: its reservation begins in \d+ s",
+    "slices": r"it needs (\d whole GPUs|1 GPU: none)",
     "horus": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
     "horus+": r"asks for \d GPUs that it is predicted to keep \d+ % busy; ",
 }

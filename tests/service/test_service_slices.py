@@ -37,7 +37,7 @@ def test_jobs_run_in_the_slices_that_they_ask_for_and_keep_them_over_a_crash(tmp
     rig.ticks(5)
     assert slices(rig, *first, half) == had
     assert rig.state(waits) == "pending"
-    assert "no GPU that it could use has columns free for a slice 4" in str(rig.service.desk.why(ADMIN, waits))
+    assert "it needs a slice 4 of 1 GPU" in str(rig.service.desk.why(ADMIN, waits))
     rig.finish()
     assert slices(rig, waits) == [had[2]]
     assert rig.attempts(*first, half, waits) == [1] * 4

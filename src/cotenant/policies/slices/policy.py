@@ -98,12 +98,12 @@ class SlicedGpus(PlanPolicy):
                 return f"it needs {gang} whole GPUs, and too few are empty"
             wish = _wish(slicing, row)
             if wish:
-                return f"no GPU that it could use has columns free for a slice {wish}"
+                return f"it needs a slice {wish} of 1 GPU, and none that it could use has columns free for it"
             if slicing is None:
-                return "no GPU that it could use is empty, and none may be cut into slices"
+                return "it needs 1 GPU: none that it could use is empty, and none may be cut into slices"
             return (
-                "no GPU that it could use is empty, and beside others it finds no slice with which all are expected to"
-                " end sooner than if it waits"
+                "it needs 1 GPU: none that it could use is empty, and beside others it finds no slice with which all"
+                " are expected to end sooner than if it waits"
             )
 
         return why
