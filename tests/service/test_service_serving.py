@@ -11,6 +11,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import JobSpec, parse_job
 from cotenant.runtime.protocol import Progress
+from cotenant.service.planner.forecast import Patience, forecast
 
 TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0, gpu_mem_gib=80.0),)
 AWAY = ("pending", "suspended")  # off the GPU: by saving, or standing still where it cannot save
@@ -115,3 +116,12 @@ def test_what_a_job_file_says_of_a_service() -> None:
         with pytest.raises(InputError) as error:
             parse_job({"run": "serve", "service": CHAT} | wrong)
         assert "\n" not in str(error.value)
+
+
+def test_nobody_foretells_the_end_of_a_service(tmp_path: Path) -> None:
+    rig, chat = serving(tmp_path)
+    training = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=10)
+    play(rig, 3)
+    found, _ = forecast(rig.service.planner.scene(), Patience(rest_s=0.0))
+    assert found[chat] is None
+    assert found[training] is not None

@@ -68,7 +68,8 @@ def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foreto
     limit_s = player.took_s + _MOST_OVER * patience.rest_s
     count = _plays(patience.rest_s, player.took_s) if whole else 0
     drawn = _ends(scene, player, count)
-    return dict(zip(scene.jobs, _summed_up(plain, drawn, starts), strict=True)), whole
+    found = dict(zip(scene.jobs, _summed_up(plain, drawn, starts), strict=True))
+    return found | dict.fromkeys(scene.endless), whole
 
 
 def _plays(rest_s: float, took_s: float) -> int:

@@ -73,6 +73,7 @@ class ForecastScene:
     chains: list[Chain] = field(default_factory=list)
     array_of: dict[int, str] = field(default_factory=dict)
     loses: frozenset[int] = frozenset()
+    endless: frozenset[str] = frozenset()  # services: of them nobody asks when they end
     overruns: Overruns = field(default_factory=Overruns)
 
 
@@ -129,6 +130,7 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     scene.jobs = [job for job, row in live.items() if state.i[row, col.STATE] in _PLANNED or row in waits]
     scene.rows = np.array([live[job] for job in scene.jobs], np.int64)
     jobs = [view.jobs[job] for job in scene.jobs]
+    scene.endless = frozenset(job.id for job in jobs if job.spec.service)
     believed = [beliefs.duration(job, types) for job in jobs]
     scene.spread = np.array([belief.spread for belief in believed])
     scene.whole = np.array([belief.least_s > 0 for belief in believed])
