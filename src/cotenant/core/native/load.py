@@ -120,7 +120,9 @@ def _record(kind: Struct, known: _Records, value: Any) -> Any:
     if found is not None:
         return found[1]
     words: list[Any] = []
-    for (name, of), part in zip(kind.fields, value, strict=True):
+    for (name, of), columns, part in zip(kind.fields, kind.columns, value, strict=True):
+        if columns and part.shape[1] != columns:
+            raise TypeError(f"{kind.name}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
         try:
             words += _flat((_hand(of),), (part,))  # of a table in a table it keeps the record, too
         except TypeError as error:
