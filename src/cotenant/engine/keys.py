@@ -192,9 +192,9 @@ def hot_key(hot: Matrix, column: int, k: int, boundary: float, now: float) -> fl
     """The same as `key_of` for a running job, from its hot row; not for columns that never change."""
     if column in (BY_REMAINING, BY_REMAINING_GPU):
         left = max(hot[H_LEFT, k] - max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k], 0.0)
-        return left * hot[H_GPUS, k] if column == BY_REMAINING_GPU else left
+        return float(left * hot[H_GPUS, k] if column == BY_REMAINING_GPU else left)
     if column == BY_ATTAINED_GPU:
-        return (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * hot[H_GPUS, k]
+        return float((hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * hot[H_GPUS, k])
     if column == BY_QUEUE:
         return float(hot[H_QUEUE, k])
     return float(hot[H_LISTED, k] if column == BY_LISTED else hot[H_FIRST, k])
@@ -211,9 +211,9 @@ def weighed_hot_key(hot: Matrix, column: int, k: int, boundary: float, now: floa
     lost = hot[H_COST, k] + hot[H_RISK, k] * worked
     if column in (BY_REMAINING, BY_REMAINING_GPU):
         needs = max(hot[H_LEFT, k] - worked, 0.0) + max(hot[H_WARM, k] - now, 0.0)
-        return (needs - lost) * hot[H_GPUS, k] if column == BY_REMAINING_GPU else needs - lost
+        return float((needs - lost) * hot[H_GPUS, k] if column == BY_REMAINING_GPU else needs - lost)
     if column == BY_ATTAINED_GPU:
-        return (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0) - lost) * hot[H_GPUS, k]
+        return float((hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0) - lost) * hot[H_GPUS, k])
     return float(hot[H_FIRST, k] - lost)
 
 
