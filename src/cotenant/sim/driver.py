@@ -229,7 +229,7 @@ class Simulation:
                 self.engine.rule = self._rule()
                 state.hot[col.H_BELOW] = -1.0
             if self._following is not None:
-                self._tell(self._following.behind())
+                self._tell(self._following.behind(), PART)
             stalled = stall.at()
             if stalled >= 0:
                 raise self._stalled(stalled)
@@ -309,8 +309,8 @@ class Simulation:
             " use longer rounds (--round) or lower --costs"
         )
 
-    def _tell(self, done: int, least: int = PART) -> None:
-        """Hand on what became of the first so many jobs, as far as that was not done yet."""
+    def _tell(self, done: int, least: int) -> None:
+        """Hand on what became of the first so many jobs where that is news of at least so many."""
         while self._take_ended is not None and done - self._told >= least:
             end = min(self._told + PART, done)
             self._take_ended(rows_of(self, self._told, end))
