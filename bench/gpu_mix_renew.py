@@ -1,8 +1,9 @@
 """A profile brought up to date by plays that have ended: how models start, run alone and leave by now.
 
 A machine is not as fast at one time as ten minutes later. Every play measures it again at no cost: a job that was never
-stopped tells how long such a job takes to start and to leave, and one that was alone while it made its steps how fast
-it is. Each figure goes half of the way from what was believed to what was seen: further would follow one run's luck.
+stopped or held back tells how long such a job takes to start and to leave, and one that was alone while it made its
+steps how fast it is. Each figure goes half of the way from what was believed to what was seen: all of it would follow
+the luck of one run.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from bench.gpu_mix_jobs import MIX
 from cotenant.workload.profiles.profile_file import ProfileFile
 
 Run = Mapping[str, Any]  # as `gpu_mix_live.play_live` keeps it
 WEIGHT = 0.5
 IN_COMPANY = 0.05  # of its time may be beside others
 LEAST_STEPS = 2
+SPARE = {member.model for member in MIX if member.spare}
 
 
 def renewed(file: ProfileFile, runs: Iterable[Run]) -> ProfileFile:
@@ -27,11 +30,12 @@ def renewed(file: ProfileFile, runs: Iterable[Run]) -> ProfileFile:
 
 
 def _after(file: ProfileFile, run: Run) -> ProfileFile:
-    stopped = {event["job"] for event in run["events"] if event["kind"] in ("stop", "suspended")}
+    away = {event["job"] for event in run["events"] if event["kind"] in ("stop", "suspended")}
+    away |= {job["id"] for job in run["jobs"] if run["policy"].startswith("antman") and job["name"] in SPARE}
     spans = {job["id"]: (job["points"][0][0], job["points"][-1][0]) for job in run["jobs"] if job.get("points")}
     models = dict(file.models)
     for job in run["jobs"]:
-        if job["id"] not in spans or job["id"] in stopped or job["attempts"] != 1 or len(job["points"]) < LEAST_STEPS:
+        if job["id"] not in spans or job["id"] in away or job["attempts"] != 1 or len(job["points"]) < LEAST_STEPS:
             continue
         first_s, last_s = spans[job["id"]]
         model = models[job["name"]]
