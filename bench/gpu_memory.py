@@ -31,6 +31,7 @@ from typing import Any
 import yaml
 
 from bench.gpu_mix_live import Shell, serving
+from cotenant.backends.local import gpus as devices
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN = ROOT / "examples" / "train"
@@ -101,9 +102,7 @@ class Job:
 
 def large(options: argparse.Namespace) -> dict[str, int]:
     """The batch at which a job needs its part of this GPU, by a line through two small ones, and how many steps."""
-    import torch
-
-    total_gib = torch.cuda.get_device_properties(0).total_memory / 2**30
+    total_gib = devices.find()[0].mem_gib
     with ThreadPoolExecutor(len(SMALL)) as many:
         ran = list(many.map(lambda batch: by_itself(Job(options, batch, FEW_STEPS), {}), SMALL))
     slope = (ran[1]["peak_gib"] - ran[0]["peak_gib"]) / (SMALL[1] - SMALL[0])
