@@ -69,7 +69,7 @@ class FirstFit:
 
 def admit(view: View, order: Ints, at_once: int) -> tuple[list[int], list[int]]:
     """Positions of jobs in `order` (places in the view, best first) as they are admitted, and the pool of each."""
-    gpus, pools, tenant = view.gpus[order], view.open_pools[order], view.tenant[order]
+    gpus, pools, tenant = view.gpus[order], view.open_pools[order], view.tenant[order].tolist()
     quota: list[int] = view.site.quota[:, col.Q_LIMIT].tolist()
     room = FirstFit(view.site.node, view.site.pool)
     shapes, of = np.unique(np.stack([gpus, pools], axis=1), axis=0, return_inverse=True)

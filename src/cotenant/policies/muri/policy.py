@@ -199,10 +199,10 @@ class MuriS(PlanPolicy):
     def _say(self, view: View, groups: list[tuple[int, Group]]) -> Pools:
         """In rows: the member that sits on its own GPUs already is the host, the others are its guests."""
         rows, pools, hosts = [], [], []
+        own = set(view.rows[view.running & (view.host_row < 0)].tolist())
         for pool, group in groups:
             jobs = group.jobs
-            own = [j for j in jobs if view.running[view.at(j)] and view.host_row[view.at(j)] < 0]
-            host = own[0] if own else jobs[0]
+            host = next((job for job in jobs if job in own), jobs[0])
             for job in jobs:
                 rows.append(job)
                 pools.append(pool)
