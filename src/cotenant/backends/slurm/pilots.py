@@ -164,8 +164,8 @@ class Pilots:
         while not self._ending.wait(_LOOK_S):
             try:
                 self._look()
-            except CotenantError:
-                continue  # Slurm does not answer: agents do, and pilots stay as they were
+            except (CotenantError, OSError):
+                continue  # Slurm does not answer, or cannot be asked: agents do, and pilots stay as they were
 
     def _look(self) -> None:
         found = self._poll.latest(self._poll_s)
