@@ -49,7 +49,7 @@ class Executor:
         self._capabilities = backend.capabilities  # nodes that come later may be the first to say
         self.limits = HostLimits(options, reports, lambda: self._capabilities().cpu_quota)
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
-        self.terms = AgreedTerms(reports, (job.key for job in alive), options.deals_out_hosts)
+        self.terms = AgreedTerms(reports, alive, options.deals_out_hosts)
         self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
         self._errands = Errands(self._acts.do, backend.wake, inline)
         for name in store.book.ahead:
@@ -287,6 +287,7 @@ class Executor:
             book = self._store.book
             for job in book.turning.values():
                 self._errands.put(Errand(job.id, job.key, job.rung))
+            self.terms.give_back(book.on_gpus, book.shares)
             self.terms.tell(book.on_gpus, book.suspended)
             self.limits.deal(book.on_gpus, self._nodes())
             for job, given in self.limits.to_change(book.on_gpus):
