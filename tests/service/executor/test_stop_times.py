@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from math import inf
 
-import effort
 import pytest
 
+import effort
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import Record
 from cotenant.service.executor.ladder import why_stop

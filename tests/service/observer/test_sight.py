@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-import effort
 import pytest
 
+import effort
 from cotenant.backends.base import Observed
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import Record
