@@ -39,7 +39,7 @@ _PATIENCE_S = 10.0  # for which a pilot waits for a node where others are, while
 _PILOT = "pilot/"
 _SCRIPT = """#!/bin/bash
 export PYTHONPATH={path}
-until {agent}; do sleep 1; done
+until {agent} $PPID; do sleep 1; done
 """
 
 
