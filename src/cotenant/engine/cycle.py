@@ -323,6 +323,9 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
+        if self._fixed and self.traits.idles and self.guard is None and not self.state.x[[col.N_WAITING, col.LAGS]].any():
+            self.state.t[col.NEXT_CALL] = np.inf
+            return
         if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
         else:
