@@ -323,7 +323,9 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
-        if self._fixed and self.traits.idles and self.guard is None and not self.state.x[[col.N_WAITING, col.LAGS]].any():
+        state = self.state
+        idle = self._fixed and not state.x[col.N_WAITING] and not state.x[col.LAGS]
+        if idle and self.traits.idles and self.guard is None:
             self.state.t[col.NEXT_CALL] = np.inf
             return
         if self.guard is None or not self.traits.shares:

@@ -266,7 +266,8 @@ class AntMan(PlanPolicy):
                     gpu for gpu, users in enumerate(board.users)
                     if board.pool_of[gpu] == pool and board.up[gpu] and busy[gpu] < limit and len(users) < col.SLOTS
                     and need <= self._squeezed(board, gpu, together) + 1e-9
-                    and self._shareable(board, row, users, together) and bears(board, row, users, gpu)
+                    and self._shareable(board, row, users, together)
+                    and bears(view, row, users, int(board.type_of[gpu]))
                 ]  # fmt: skip
                 harm = {gpu: self._harm(board, view, board.kind(row), gpu) for gpu in open_}
                 open_.sort(key=lambda gpu: (harm[gpu], busy[gpu], len(board.users[gpu]), gpu))

@@ -279,9 +279,7 @@ def _soft(view: View) -> tuple[NDArray[np.float64], Floats, NDArray[np.float64],
     return together.memory_gib, soft.least, together.curve, CURVE, soft.steps_per_s, together.gpu_gib, limits
 
 
-def _company(
-    view: View, scene: Scene, users: NDArray[np.int64], slowdown: NDArray[np.float64]
-) -> tuple[Floats, Ints]:
+def _company(view: View, scene: Scene, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
     """By job the slowdown from those it shares with, as believed; by node the jobs on it."""
     jobs, node_of = max(len(view.rows), 1), view.site.gpu_node
     slow = np.ones(len(view.rows))

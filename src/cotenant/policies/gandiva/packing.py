@@ -160,7 +160,7 @@ class JobPacking:
             return False
         there = board.gpus_of[group[0]][0]
         need = board.need[guest] + sum(board.need[row] for row in group)
-        fits = need <= board.capacity[there] + 1e-9 and bears(board, guest, group, there)
+        fits = need <= board.capacity[there] + 1e-9 and bears(board.view, guest, group, int(board.type_of[there]))
         return fits and all(can_pair(board, guest, row, ratio) for row in group)
 
 
