@@ -202,6 +202,7 @@ class SharedRoom(Room):
         self._open_on = _open_on(tuple(self.first), self.up.tobytes())
         self.users: list[list[int]] = [[] for _ in range(len(site.users))]
         self.gpus_of: dict[int, list[int]] = {}
+        self.changed: set[int] = set()  # nodes on which somebody sat down or got up; emptied by who follows that
         gpus, places = np.nonzero(site.users >= 0)
         for gpu, job in zip(gpus.tolist(), site.users[gpus, places].tolist(), strict=True):
             self.users[gpu].append(job)
@@ -242,10 +243,12 @@ class SharedRoom(Room):
         for gpu in self.gpus_of[row]:
             self.users[gpu].append(row)
             self.hosts[self.node_of[gpu]] -= each
+        self.changed |= self.nodes_of(row)
 
     def remove(self, row: int) -> None:
         """Let a job get up."""
         each = self.per_gpu(row)
+        self.changed |= self.nodes_of(row)
         for gpu in self.gpus_of.pop(row, []):
             self.users[gpu].remove(row)
             self.hosts[self.node_of[gpu]] += each
@@ -256,6 +259,10 @@ class SharedRoom(Room):
         need = self.need[row]
         self.remove(row)
         self.put(row, gpus, need)
+
+    def nodes_of(self, row: int) -> set[int]:
+        """Nodes on which a job sits."""
+        return set(self.node_of[self.gpus_of.get(row, [])].tolist())
 
     def mates(self, row: int) -> set[int]:
         """Everybody who sits on any of its GPUs, itself included."""
