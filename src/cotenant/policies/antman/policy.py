@@ -106,7 +106,7 @@ class AntMan(PlanPolicy):
         terms = {}
         for row, throttle in self._throttles.items():
             before = throttle.share
-            self._observe(throttle, self._rivals[row], felt, view.now_s)
+            self._observe(row, throttle, self._rivals[row], felt, view)
             if throttle.share != before:
                 self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
         return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
@@ -124,12 +124,16 @@ class AntMan(PlanPolicy):
         return felt
 
     def _observe(
-        self, throttle: Throttle, rivals: set[int], felt: dict[int, tuple[float, float]], now_s: float
+        self, row: int, throttle: Throttle, rivals: set[int], felt: dict[int, tuple[float, float]], view: View
     ) -> None:
+        at_work = (*rivals, row) if throttle.share > 0 else rivals  # who is suspended makes no progress
+        if any(view.progress_s[view.at(one)] <= 0 for one in at_work):
+            throttle.wait(view.now_s)
+            return
         known = [felt[job] for job in rivals if job in felt]
         worst, spare = max((slow for slow, _ in known), default=1.0), min((left for _, left in known), default=0.0)
         tolerance, step, cut = (self.number(name) for name in ("tolerance", "step", "cut"))
-        throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
+        throttle.observe(worst, view.now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
 
     def _next_s(self) -> float:
         """When the first share is looked at again."""
@@ -348,7 +352,7 @@ class AntMan(PlanPolicy):
                 elif len(rivals) < throttle.rivals:  # one has gone, and what it used with it
                     throttle.ceiling = max(throttle.ceiling, self._idle(board, row, view, shares))
                 else:
-                    self._observe(throttle, rivals, felt, view.now_s)
+                    self._observe(row, throttle, rivals, felt, view)
                 throttle.rivals = len(rivals)
                 throttles[row] = throttle
                 self._rivals[row] = rivals
