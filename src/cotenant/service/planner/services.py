@@ -46,9 +46,9 @@ class LiveServices:
     def look(self, session: Session, now_s: float) -> list[Event]:
         """Take in where replicas are and what they say; events for services whose situation has changed."""
         found = {}
-        for job in self._store.book.on_gpus.values():
+        for job in self._store.book.serving.values():
             row = session.follower.row_of.get(job.id)
-            if job.spec.service and row is not None and session.tables.state.i[row, col.STATE] == col.PINNED:
+            if row is not None and session.tables.state.i[row, col.STATE] == col.PINNED:
                 (node, _, mask), *_ = places_of(session.tables.state, row)
                 found[row] = Replica(row, _service(job), node, mask.bit_length() - 1)
         self.replicas.all, self._kinds = found, session.kept.profiles.kinds
