@@ -56,7 +56,8 @@ class LiveDecision:
     shall wait for GPUs that others still have; None: as it is. `remembered` is what must outlive a
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
     `notes` are for people to read in the stories of jobs. `lines` are all groups whose stages take turns, in this
-    order; None: as it is. `told` is what the policy has told jobs with deadlines.
+    order; None: as it is. `told` is what the policy has told jobs with deadlines. `replicas` says how many
+    replicas services should have from now on, and why: `count` and `why` by id of the service.
     """
 
     at_s: float
@@ -69,6 +70,7 @@ class LiveDecision:
     ahead: Mapping[str, Ahead] | None = None
     lines: tuple[tuple[str, ...], ...] | None = None
     told: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    replicas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Access(NamedTuple):

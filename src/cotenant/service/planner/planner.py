@@ -95,6 +95,8 @@ class Planner:
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, *session.news())
                 events += self._services.look(session, now_s)
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
+                again += self._services.surplus(session)
+                replicas = self._services.scale(session, now_s)
                 notes = tuple(session.pairs.notes())
             decision = session.decide(events, now_s)
             if decision is not None:
@@ -102,7 +104,7 @@ class Planner:
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
-            return replace(self._live(session, decision, now_s, again), notes=notes)
+            return replace(self._live(session, decision, now_s, again), notes=notes, replicas=replicas)
 
     def _live(self, session: Session, decision: Decision | None, now_s: float, again: Sequence[Act]) -> LiveDecision:
         """A decision in names; none where the policy still thinks, or is no longer the live one."""

@@ -61,6 +61,10 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.windows[window.id] = window
         case "tenants":  # the whole tree, and what is said of nodes
             book.tenants = BookTenants.from_dict({**data, "at_s": now_s})
+        case "replicas":  # a service should have so many from now on
+            book.services.wanted[record.job] = int(data["count"])
+            book.touched.update(book.arrays.get(record.job, ()))
+            book.unseen.update(dict.fromkeys(book.arrays.get(record.job, ())))
         case "window-removed":
             book.windows.pop(data["id"], None)
         case "barrier":  # jobs of this kind wait for their GPUs at this place of their start
@@ -219,6 +223,8 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
     job.progress = data.get("progress", job.progress)
+    if job.spec.service and "progress" in data:
+        book.services.end(job, data["progress"]["metrics"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
         return
