@@ -85,7 +85,7 @@ class Executor:
                 *starts,
                 *self._memory(decision),
                 *self._told(decision),
-                *(Entry("replicas", name, dict(said)) for name, said in decision.replicas.items()),
+                *(Entry("replicas", name, dict(to)) for name, to in decision.replicas.items() if name in book.active),
                 *(note for note in decision.notes if note.job in book.active),
             ]
             if intents:

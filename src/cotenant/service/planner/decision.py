@@ -57,7 +57,7 @@ class LiveDecision:
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
     `notes` are for people to read in the stories of jobs. `lines` are all groups whose stages take turns, in this
     order; None: as it is. `told` is what the policy has told jobs with deadlines. `replicas` says how many
-    replicas services should have from now on, and why: `count` and `why` by id of the service.
+    replicas services should have from now on, and why: `count` and `why` by id of one of their replicas.
     """
 
     at_s: float

@@ -26,13 +26,12 @@ from cotenant.engine.observe import places_of
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.decision import Act
 from cotenant.service.store.job import LiveJob
-from cotenant.service.store.replicas import is_scaled, service_of
+from cotenant.service.store.replicas import P99_MS, REQUESTS_PER_S, is_scaled, service_of
 from cotenant.service.store.store import Store
 
 if TYPE_CHECKING:
     from cotenant.service.planner.session import Session
 
-P99_MS, REQUESTS_PER_S = "p99_ms", "requests_per_s"
 _CALM_S = 60.0  # for which nobody joins a service that was late
 _ALONE_S = 10.0  # for which a service is late without company before it gets one more replica: reports look back so far
 _NOT_YET = "it has not reported its latency yet"
@@ -124,10 +123,13 @@ class LiveServices:
     # -- how many --------------------------------------------------------------------------------------------------
 
     def scale(self, session: Session, now_s: float) -> dict[str, dict[str, Any]]:
-        """Services that should have another number of replicas than the book says, and why; after `look`."""
+        """By a replica of theirs: services that should have another number of them than the book says, and why."""
         found: dict[str, dict[str, Any]] = {}
         state, book = session.tables.state, self._store.book
-        alive = {service_of(job.id): job for job in book.serving.values() if is_scaled(job)}
+        alive: dict[str, LiveJob] = {}
+        for job in book.serving.values():
+            if is_scaled(job):
+                alive.setdefault(service_of(job.id), job)
         for name, job in alive.items():
             service, have = _service(job), book.services.count(job)
             scaler = self._scalers.setdefault(name, Autoscaler(needed_s=now_s))
@@ -140,7 +142,7 @@ class LiveServices:
             wanted = scaler.wanted(service, have, rate, now_s, late and alone)
             if wanted != have:
                 why = f"p99 latency {p99_s * 1000:.0f} ms" if late else f"{rate:.3g} requests/s foreseen"
-                found[name] = {"count": wanted, "why": f"{why}, target {service.target_s * 1000:g} ms"}
+                found[job.id] = {"count": wanted, "why": f"{why}, target {service.target_s * 1000:g} ms"}
         for name in self._scalers.keys() - alive.keys():
             del self._scalers[name]
         return found

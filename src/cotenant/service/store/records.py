@@ -13,6 +13,7 @@ from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
+from cotenant.service.store.replicas import service_of
 from cotenant.service.store.tenants import BookTenants
 from cotenant.service.window import NodeWindow
 
@@ -61,10 +62,6 @@ def change_book(book: Book, record: Record, now_s: float) -> None:
             book.windows[window.id] = window
         case "tenants":  # the whole tree, and what is said of nodes
             book.tenants = BookTenants.from_dict({**data, "at_s": now_s})
-        case "replicas":  # a service should have so many from now on
-            book.services.wanted[record.job] = int(data["count"])
-            book.touched.update(book.arrays.get(record.job, ()))
-            book.unseen.update(dict.fromkeys(book.arrays.get(record.job, ())))
         case "window-removed":
             book.windows.pop(data["id"], None)
         case "barrier":  # jobs of this kind wait for their GPUs at this place of their start
@@ -87,6 +84,10 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.promises.pop(job.id, None)
             if data["gpus"] and not job.finished:
                 book.promises[job.id] = read_gpus(data["gpus"])
+        case "replicas":  # its service should have so many from now on
+            service = service_of(job.id)
+            book.services.wanted[service] = int(data["count"])
+            book.touched.update(book.arrays.get(service, ()))
         case "deadline":  # what the policy says of its deadline
             job.deadline_answer = {name: value for name, value in data.items() if name != WRITTEN}
         case "hold" | "resume":

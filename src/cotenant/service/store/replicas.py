@@ -13,7 +13,8 @@ from typing import Any
 from cotenant.core.lifecycle import ON_GPUS
 from cotenant.service.store.job import LiveJob
 
-REQUESTS, WITHIN = "requests", "within_target"
+P99_MS, REQUESTS_PER_S, REQUESTS, WITHIN = "p99_ms", "requests_per_s", "requests", "within_target"
+"""Metrics of `runtime.Requests`: of the last seconds, and since the process began."""
 
 
 def service_of(job: str) -> str:

@@ -93,7 +93,7 @@ class Pictures:
         book, job = self._book, self._book.jobs.get(name)
         others: Iterable[str] = book.on_gpus if book.shared_gpus and name in book.on_gpus else ()
         if job is not None and (job.spec.array_most or job.spec.service):
-            others = book.arrays.get(name.partition(".")[0], ())
+            others = [*others, *book.arrays.get(name.partition(".")[0], ())]
         before = waits_for(job, book.members) if job is not None else ""
         found = (book.jobs[other] for other in (name, before, *others) if other in book.jobs)
         return BookView(book, {one.id: picture(one) if one.id in book.unseen else self._jobs[one.id] for one in found})
