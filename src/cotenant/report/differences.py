@@ -26,10 +26,10 @@ def text_of(difference: Difference | None) -> str:
     if difference is None or difference.change is None:
         return "-"
     share = 100 * difference.change
-    if difference.change_half is None:
+    if difference.change_ends is None:
         return f"{share:+.1f} %"
-    half = 100 * difference.change_half
-    return f"{share:+.1f} % [{share - half:+.1f}, {share + half:+.1f}]" + ("" if difference.clear else " ?")
+    low, high = (100 * end for end in difference.change_ends)
+    return f"{share:+.1f} % [{low:+.1f}, {high:+.1f}]" + ("" if difference.clear else " ?")
 
 
 def note_of(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -75,6 +75,8 @@ def as_data(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "difference": d.mean, "low": d.low if d.half_width is not None else None,
             "high": d.high if d.half_width is not None else None, "baseline_value": d.baseline,
             "change": d.change, "change_half": d.change_half, "n": d.n,
+            "change_low": d.change_ends[0] if d.change_ends else None,
+            "change_high": d.change_ends[1] if d.change_ends else None,
             "method": d.method if d.half_width is not None else "",
         }
         for line in lines for m in HEADINGS if isinstance(d := line.get(m), Difference)
