@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from synthetic_outcomes import outcome
 
 from cotenant.report.bootstrap_t import reach
+from cotenant.report.differences import print_differences, text_of
 from cotenant.report.paired import block_bootstrap, block_length, differences, doubts, lopsided, over_jobs, over_seeds
 from cotenant.report.table import columns_of, comparison_rows
 
@@ -112,3 +116,15 @@ def test_best_is_marked_only_where_it_can_be_told() -> None:
         )
         assert sum(column.best) == marked
     assert differences(comparison_rows(near), near, "a")[0]["policy"] == "b"
+
+
+def test_differences_are_whole_on_a_narrow_screen() -> None:
+    """Several tables below each other, and nothing is cut off."""
+    runs = [outcome("slow", 400, delay=4.0), outcome("quick", 400, delay=0.5)]
+    lines = differences(comparison_rows(runs), runs, "slow")
+    screen = Console(width=60, force_terminal=True, color_system=None, file=StringIO(), _environ={})
+    print_differences(lines, screen)
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert text.count("against slow") > 1
+    assert text_of(lines[0]["avg_queue_s"]) in text

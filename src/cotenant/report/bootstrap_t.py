@@ -1,7 +1,7 @@
 """How far a 95 % interval of a mean over a few seeds reaches below and above it, where differences may be lopsided.
 
 Student's t takes differences for normal: where a few seeds make most of the difference its interval is too narrow on
-one side. Two remedies are known, and each end is the further one of the two:
+one side. Two remedies are known, and each end is the further one of the two (of few values the second one alone):
 
 * the bootstrap-t (Efron 1982; Hall 1988) draws samples from the sample and takes the quantiles of their t statistics in
   place of Student's; samples without any spread count as beyond every quantile;
@@ -22,6 +22,7 @@ from cotenant.report.stats import t_quantile_975
 
 DRAWS = 999
 FEWEST = 5  # values: fewer say too little of their own skewness, and Student's t is all there is
+FEWEST_DRAWN = 8  # samples of fewer often hold nearly the same value again and again, and reach absurdly far
 
 
 def reach(values: Floats) -> tuple[float, float]:
@@ -30,7 +31,7 @@ def reach(values: Floats) -> tuple[float, float]:
     error, quantile = spread / math.sqrt(count), t_quantile_975(count - 1)
     if count < FEWEST or error == 0.0:
         return quantile * error, quantile * error
-    low, high = _drawn(values, error)
+    low, high = _drawn(values, error) if count >= FEWEST_DRAWN else (-math.inf, math.inf)
     ends = [spread * _transformed(values, side * quantile / math.sqrt(count)) for side in (1, -1)]
     below = max(ends[0], high * error if high < math.inf else 0.0)
     above = max(-ends[1], -low * error if low > -math.inf else 0.0)

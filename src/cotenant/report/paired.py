@@ -22,7 +22,7 @@ import numpy as np
 
 from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Floats
-from cotenant.report.bootstrap_t import FEWEST, reach
+from cotenant.report.bootstrap_t import FEWEST, FEWEST_DRAWN, reach
 from cotenant.report.stats import t_quantile_975
 from cotenant.report.units import number
 
@@ -64,7 +64,7 @@ class Difference:
         if self.change is None or self.change_half is None:
             return None
         middle = self.change + self.change_shift
-        return middle - self.change_half, middle + self.change_half
+        return max(middle - self.change_half, -1.0), middle + self.change_half  # nothing takes less than no time
 
     @property
     def change(self) -> float | None:
@@ -104,8 +104,8 @@ def _over_seeds(policy: str, metric: str, ours: Floats, theirs: Floats) -> Diffe
     """The difference of two policies, seed by seed."""
     count, each = len(ours), ours - theirs
     mean, level = math.fsum(each) / count, math.fsum(theirs) / count
-    way = "paired bootstrap-t" if count >= FEWEST else "paired t"
-    method = f"{way} over {count} seeds"
+    way = "bootstrap-t" if count >= FEWEST_DRAWN else "t for skewed values" if count >= FEWEST else "t"
+    method = f"paired {way} over {count} seeds"
     if lopsided(each.tolist()):
         method += " (lopsided: a few seeds make the difference, and the interval may be too narrow; take more)"
     if count < 2 or same_runs(theirs.tolist()):
