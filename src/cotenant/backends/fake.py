@@ -72,6 +72,7 @@ class FakeJob:
     mem_gib: float | None = None
     told: list[str] = field(default_factory=list)
     found_on: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    shown: tuple[object, Observed] | None = None  # as it was observed last, and of what that was made
 
 
 @dataclass(slots=True)
@@ -363,10 +364,13 @@ class FakeBackend:
         return [self._see(key, self.world.jobs[key]) for key in sorted(self.world.jobs)]
 
     def _see(self, key: str, job: FakeJob) -> Observed:
+        """The same object while nothing has changed."""
         oom = job.state == "exited" and job.script.oom
-        times = (job.started_s, job.ended_s)
-        how = (job.exit_code, job.signal, *times, oom, job.message)
-        return Observed(key, job.state, job.state in _LIVING, *how, gpus=job.found_on)
+        how = (job.exit_code, job.signal, job.started_s, job.ended_s, oom, job.message)
+        if job.shown is None or job.shown[0] != (job.state, how, job.found_on):
+            alive = job.state in _LIVING
+            job.shown = (job.state, how, job.found_on), Observed(key, job.state, alive, *how, gpus=job.found_on)
+        return job.shown[1]
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Move the clock to the next event, or by the whole time when none comes before."""

@@ -325,6 +325,11 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
+        state = self.state
+        idle = self._fixed and not state.x[col.N_WAITING] and not state.x[col.LAGS]
+        if idle and self.traits.idles and self.guard is None:
+            self.state.t[col.NEXT_CALL] = np.inf
+            return
         if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
         else:

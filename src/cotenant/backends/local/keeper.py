@@ -6,7 +6,8 @@ arrives already taken, inherited from `launch`, so there is no instant at which 
 
 Order is what makes it safe: the child waits behind a pipe until its identity is on disk, so user code never runs
 unrecorded; the exit record is written after the last process is gone, so a GPU is never reported free too early.
-As subreaper it inherits whatever the job leaves behind, daemons included, and ends them.
+As subreaper it inherits whatever the job leaves behind, daemons included, and ends them. When it dies itself, so does
+the program: an end that nobody saw would be tried again, and the work done twice.
 """
 
 # ruff: noqa: SIM105 (contextlib is one more import at every launch)
@@ -46,7 +47,7 @@ SWEEP_MS = 50
 RESERVED = 4096
 LOCK = 3
 DOOR = 4  # a socket that listens in the record; something else where there can be none
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -148,14 +149,26 @@ def notify(fifo: str) -> None:
         os.close(fd)
 
 
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+def prctl(option: int, value: int) -> None:
+    """Change something of this process (prctl(2)); where that cannot be done it is noted and left out."""
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     except (ImportError, OSError, AttributeError) as error:
-        print("no subreaper:", error, file=sys.stderr, flush=True)
+        print(f"no prctl {option}:", error, file=sys.stderr, flush=True)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when this process, our parent, dies; also if it did so just now."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 def make_cgroups(job: KeptJob) -> None:
@@ -199,6 +212,7 @@ class Files:
 def become(job: KeptJob, go: int, report: int, files: Files, confine: Callable[[KeptJob], None] | None) -> None:
     """In the child: take on session, limits, files and directory, wait for the word, become the user's program."""
     try:
+        keeper = os.getppid()
         os.setsid()
         if files.tty:
             import fcntl
@@ -216,8 +230,10 @@ def become(job: KeptJob, go: int, report: int, files: Files, confine: Callable[[
             resource.setrlimit(resource.RLIMIT_AS, (int(job.one("rlimit_as")),) * 2)
         if not os.read(go, 1):
             os._exit(0)  # the keeper died before it could record us: nothing has run
+        die_with(keeper)
         if confine is not None:
             confine(job)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # another user has to ask anew
         os.chdir(job.one("workdir"))
         for target, source in enumerate(files.theirs):
             os.dup2(source, target)

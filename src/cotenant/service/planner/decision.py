@@ -55,9 +55,9 @@ class LiveDecision:
     `promised` are all jobs that will start on these GPUs when others have left. `ahead` are all jobs of which a process
     shall wait for GPUs that others still have; None: as it is. `remembered` is what must outlive a
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
-    `notes` are for people to read in the stories of jobs. `lines` are all groups whose stages take turns, in this
-    order; None: as it is. `told` is what the policy has told jobs with deadlines. `replicas` says how many
-    replicas services should have from now on, and why: `count` and `why` by id of one of their replicas.
+    `notes` are for people to read in the stories of jobs, or say how many replicas a service should have. `lines` are
+    all groups whose stages take turns, in this order; None: as it is. `told` is what the policy has told jobs with
+    deadlines.
     """
 
     at_s: float
@@ -70,7 +70,6 @@ class LiveDecision:
     ahead: Mapping[str, Ahead] | None = None
     lines: tuple[tuple[str, ...], ...] | None = None
     told: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    replicas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Access(NamedTuple):

@@ -96,15 +96,14 @@ class Planner:
                 events += self._services.look(session, now_s)
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
                 again += self._services.surplus(session)
-                replicas = self._services.scale(session, now_s)
-                notes = tuple(session.pairs.notes())
+                notes = (*session.pairs.notes(), *self._services.scale(session, now_s))
             decision = session.decide(events, now_s)
             if decision is not None:
                 self._standing = copied(session.tables, now_s)
             if decision is not None and decision.asked:
                 self._counters["decisions"] += 1
                 self._counters["decision_s"] = time.perf_counter() - began
-            return replace(self._live(session, decision, now_s, again), notes=notes, replicas=replicas)
+            return replace(self._live(session, decision, now_s, again), notes=notes)
 
     def _live(self, session: Session, decision: Decision | None, now_s: float, again: Sequence[Act]) -> LiveDecision:
         """A decision in names; none where the policy still thinks, or is no longer the live one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cotenant.beliefs.live_profiles import LiveKind
 from cotenant.beliefs.replica_places import choose_gpu
@@ -23,6 +23,7 @@ from cotenant.core.plan import Places
 from cotenant.core.serving import PAIR, SURPRISE, Coresidence, InferenceService, RateCurve
 from cotenant.core.state import State
 from cotenant.engine.observe import places_of
+from cotenant.journal import Entry
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.decision import Act
 from cotenant.service.store.job import LiveJob
@@ -122,9 +123,9 @@ class LiveServices:
 
     # -- how many --------------------------------------------------------------------------------------------------
 
-    def scale(self, session: Session, now_s: float) -> dict[str, dict[str, Any]]:
-        """By a replica of theirs: services that should have another number of them than the book says, and why."""
-        found: dict[str, dict[str, Any]] = {}
+    def scale(self, session: Session, now_s: float) -> list[Entry]:
+        """What to journal of services that should have another number of replicas than the book says; after `look`."""
+        found: list[Entry] = []
         state, book = session.tables.state, self._store.book
         alive: dict[str, LiveJob] = {}
         for job in book.serving.values():
@@ -142,7 +143,9 @@ class LiveServices:
             wanted = scaler.wanted(service, have, rate, now_s, late and alone)
             if wanted != have:
                 why = f"p99 latency {p99_s * 1000:.0f} ms" if late else f"{rate:.3g} requests/s foreseen"
-                found[job.id] = {"count": wanted, "why": f"{why}, target {service.target_s * 1000:g} ms"}
+                found.append(
+                    Entry("replicas", job.id, {"count": wanted, "why": f"{why}, target {service.target_s * 1000:g} ms"})
+                )
         for name in self._scalers.keys() - alive.keys():
             del self._scalers[name]
         return found

@@ -18,7 +18,7 @@ from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.health import BookHealth
 from cotenant.service.store.idempotency import Answers
-from cotenant.service.store.job import Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
+from cotenant.service.store.job import CONTINUE, SUSPEND, Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
 from cotenant.service.store.replicas import BookServices
@@ -32,10 +32,12 @@ class Book:
 
     `active`, `on_gpus`, `suspended`, `ahead` (pending, with a process that waits for GPUs), `chained` (pending, with
     predecessors), `held` (not on GPUs), `serving` (replicas of services) and `arrays` are indexes into `jobs`, so that
-    nobody has to walk a long queue.
+    nobody has to walk a long queue; and so are, of jobs on GPUs, `stopping` and `turning` (about to be suspended, or to
+    go on).
     `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
     came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
-    nodes that are there.
+    nodes that are there. `unlooked` and `unpressed` do so of jobs that were ever launched: for the observer, and for
+    the executor.
     `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users, `users` what of
     them waits and runs, and `gpu_s` the GPU-seconds that each tenant ever had, but for those of runs that go on.
     """
@@ -44,15 +46,19 @@ class Book:
         self.jobs: dict[str, LiveJob] = {}
         self.active: dict[str, LiveJob] = {}
         self.on_gpus: dict[str, LiveJob] = {}
+        self.stopping: dict[str, LiveJob] = {}
+        self.turning: dict[str, LiveJob] = {}
+        self.serving: dict[str, LiveJob] = {}
         self.suspended: dict[str, LiveJob] = {}
         self.ahead: dict[str, LiveJob] = {}
         self.chained: dict[str, LiveJob] = {}
         self.held: dict[str, LiveJob] = {}
-        self.serving: dict[str, LiveJob] = {}
         self.arrays: dict[str, list[str]] = {}
         self.touched: set[str] = set()
         self.unseen: dict[str, None] = {}
         self.unplaced: set[str] = set()
+        self.unlooked: set[str] = set()
+        self.unpressed: set[str] = set()
         self.shared_gpus = 0
         self.unfinished: Counter[tuple[str, str]] = Counter()
         self.users = UserCounts()
@@ -120,12 +126,22 @@ class Book:
         _keep(self.active, job, job.state not in FINAL)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
-        _keep(self.on_gpus, job, job.state in ON_GPUS)
-        _keep(self.suspended, job, job.state == JobState.SUSPENDED)
-        _keep(self.ahead, job, job.holds)
+        if job.attempts:
+            self._index_launched(job)
         _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
         _keep(self.serving, job, job.state not in FINAL and bool(job.spec.service))
         _keep(self.chained, job, job.state == JobState.PENDING and bool(job.spec.after))
+
+    def _index_launched(self, job: LiveJob) -> None:
+        """The same of what only jobs can be that were launched."""
+        self.unlooked.add(job.id)
+        self.unpressed.add(job.id)
+        on_gpus = job.state in ON_GPUS
+        _keep(self.on_gpus, job, on_gpus)
+        _keep(self.stopping, job, job.state == JobState.STOPPING)
+        _keep(self.turning, job, on_gpus and job.rung in (SUSPEND, CONTINUE))
+        _keep(self.suspended, job, job.state == JobState.SUSPENDED)
+        _keep(self.ahead, job, job.holds)
 
     def _count_users(self, job: LiveJob, change: int) -> None:
         """A job comes to its GPUs (1) or leaves them (-1)."""
@@ -145,6 +161,7 @@ class Book:
             job.shift(by_s)
             self.touched.add(job.id)
             self.unseen[job.id] = None
+        self.unpressed.update(self.on_gpus)
         self.answers.shift(by_s)
 
     def members(self, job: str) -> list[LiveJob]:
