@@ -123,6 +123,11 @@ def _peak(spec: JobSpec) -> dict[str, str]:
     return {"COTENANT_GPU_MEM_PEAK_GIB": f"{spec.gpu_mem_gib:g}"} if spec.gpu_mem_min_gib else {}
 
 
+def _target(spec: JobSpec) -> dict[str, str]:
+    """What a service counts its requests by."""
+    return {"COTENANT_TARGET_MS": f"{1000 * spec.service['target_s']:g}"} if spec.service else {}
+
+
 def launch_spec(
     job: LiveJob, checkpoints: str, reports: Reports, grace_s: float, need_gib: float, given: Given | None, quota: bool
 ) -> LaunchSpec:
@@ -134,7 +139,8 @@ def launch_spec(
         cpus, mem_gib = given.cpus if quota else None, given.mem_gib or mem_gib
     return LaunchSpec(
         key=job.key, job=job.id, workdir=spec.workdir, script=spec.run, setup=spec.setup,
-        env={**spec.env, **reports.environment(job, checkpoints), **_peak(spec)}, gpus=job.last.gpus, mem_gib=mem_gib,
+        env={**spec.env, **reports.environment(job, checkpoints), **_peak(spec), **_target(spec)}, gpus=job.last.gpus,
+        mem_gib=mem_gib,
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
         max_runtime_s=spec.max_runtime_s,
         calls_home=reports.calls_home(job), tenant=job.tenant, image=spec.image, tty=spec.tty,
