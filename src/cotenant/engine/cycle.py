@@ -33,7 +33,7 @@ from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
-from cotenant.engine.guard import Guard, decide_guarded
+from cotenant.engine.guard import Guard, decide_guarded, place_waiting
 from cotenant.engine.ledger import begin_promised
 from cotenant.engine.network import NetworkCare
 from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
@@ -194,6 +194,8 @@ class Engine:
             settle(self.state, now_s)
         if self.network is not None:
             self.network.before(self.state, self.rule, now_s)
+        if self.guard is not None and self.allocation is None:
+            place_waiting(self, self.guard, now_s)
         python = self.allocation is not None or self.traits.plans or self.traits.computed
         shared = python and self.state.x[col.TENANTS] == 1
         if shared and (self.allocation is None or self.allocation.due(now_s)):

@@ -90,7 +90,7 @@ def _hand(kind: Type) -> Callable[[Any], Any]:
     if isinstance(kind, Array):
         return _ArrayHand(kind)
     if isinstance(kind, Struct):
-        hands = tuple((name, _hand(of)) for name, of in kind.fields)
+        hands = tuple((name, _hand(of), wide) for (name, of), wide in zip(kind.fields, kind.columns, strict=True))
         return partial(_record, kind.name, hands, _records.setdefault(kind.make, OrderedDict()))
     return float if kind == FLOAT else _int
 
@@ -116,14 +116,16 @@ _Records = OrderedDict[int, tuple[Any, Any]]
 _records: dict[type, _Records] = {}
 
 
-def _record(table: str, hands: tuple[tuple[str, Any], ...], known: _Records, value: Any) -> Any:
+def _record(table: str, hands: tuple[tuple[str, Any, int], ...], known: _Records, value: Any) -> Any:
     """A table as it lies in memory; `known` are those of its kind that were handed over last."""
     found = known.get(id(value))
     if found is not None:
         return found[1]
     words: list[Any] = []
     inner: list[Any] = []  # records of tables in this table, which are to stay
-    for (name, hand), part in zip(hands, value, strict=True):
+    for (name, hand, columns), part in zip(hands, value, strict=True):
+        if columns and part.shape[1] != columns:
+            raise TypeError(f"{table}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
         try:
             handed = hand(part)
         except TypeError as error:

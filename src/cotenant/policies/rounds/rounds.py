@@ -196,8 +196,12 @@ class RoundPolicy(PlanPolicy):
             tenant=view.tenant, prices=view.pool_prices, kind=view.kind, pool_types=view.pool_types,
             pair=view.pair_rates,
         )  # fmt: skip
-        isolated = history.watch_isolated(view.rows, left, problem.isolated_rate)
+        isolated = history.watch_isolated(view.rows, left, self.even_rates(problem))
         return replace(problem, isolated_s=isolated)
+
+    def even_rates(self, problem: Problem) -> Floats:
+        """The rate of each job on its even share, by which `isolated_s` is counted."""
+        return problem.isolated_rate
 
     # -- picking -----------------------------------------------------------------------------------------------
 
