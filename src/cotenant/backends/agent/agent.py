@@ -22,7 +22,7 @@ from cotenant.backends.base import BackendError, Observed, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
 from cotenant.backends.local import LocalBackend, procs
 from cotenant.backends.local import gpus as devices
-from cotenant.backends.local.keeper import start_ticks
+from cotenant.backends.local.keeper_files import start_ticks
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.node_faults import NodeFault
 

@@ -22,6 +22,7 @@ from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Struct, 
 _REMEMBERED = 4  # tables of each kind
 _C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
 _loaded: list[Library] = []
+_byte_of = ctypes.c_char.from_buffer
 _DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
 
 
@@ -90,7 +91,7 @@ def _hand(kind: Type) -> Callable[[Any], Any]:
     if isinstance(kind, Array):
         return _ArrayHand(kind)
     if isinstance(kind, Struct):
-        hands = tuple((name, _hand(of)) for name, of in kind.fields)
+        hands = tuple((name, _hand(of), wide) for (name, of), wide in zip(kind.fields, kind.columns, strict=True))
         return partial(_record, kind.name, hands, _records.setdefault(kind.make, OrderedDict()))
     return float if kind == FLOAT else _int
 
@@ -109,21 +110,32 @@ class _ArrayHand:
                 f"a kernel wants a contiguous array of {self._dtype} with {self._rank} dimensions, not "
                 f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
             )
-        return value.__array_interface__["data"][0], *value.shape
+        return _address(value), *value.shape
+
+
+def _address(array: Any) -> int:
+    """Where the numbers of an array lie: by the buffer, which is quicker to ask than the array but must be writable."""
+    try:
+        return ctypes.addressof(_byte_of(array))
+    except (TypeError, ValueError):  # it is sealed, or empty
+        where: int = array.__array_interface__["data"][0]
+        return where
 
 
 _Records = OrderedDict[int, tuple[Any, Any]]
 _records: dict[type, _Records] = {}
 
 
-def _record(table: str, hands: tuple[tuple[str, Any], ...], known: _Records, value: Any) -> Any:
+def _record(table: str, hands: tuple[tuple[str, Any, int], ...], known: _Records, value: Any) -> Any:
     """A table as it lies in memory; `known` are those of its kind that were handed over last."""
     found = known.get(id(value))
     if found is not None:
         return found[1]
     words: list[Any] = []
     inner: list[Any] = []  # records of tables in this table, which are to stay
-    for (name, hand), part in zip(hands, value, strict=True):
+    for (name, hand, columns), part in zip(hands, value, strict=True):
+        if columns and part.shape[1] != columns:
+            raise TypeError(f"{table}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
         try:
             handed = hand(part)
         except TypeError as error:

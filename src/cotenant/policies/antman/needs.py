@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core.together import Together
 from cotenant.core.workload import Floats
@@ -24,7 +25,7 @@ class Crowd:
         gib[seated] = kinds_gib[view.kind[at]]
         held[seated] = np.isin(users[seated], list(guaranteed))
         self.count, self.least_gib = seated.sum(axis=1).astype(np.float64), gib.sum(axis=1)
-        self.taken = held.any(axis=1)
+        self.taken: NDArray[np.bool_] = np.asarray(held.any(axis=1))
 
     def look(self, gpus: Iterable[int]) -> None:
         """See anew who is on these."""

@@ -137,7 +137,7 @@ class AntMan(PlanPolicy):
         terms = {}
         for row, throttle in self._throttles.items():
             before = throttle.share
-            self._observe(throttle, self._rivals[row], view)
+            self._observe(row, throttle, self._rivals[row], view)
             if throttle.share != before:
                 self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
         return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
@@ -151,10 +151,14 @@ class AntMan(PlanPolicy):
             lost = passed_s * (1.0 - 1.0 / max(float(slow[view.at(row)]), 1.0))
             self._lost_s[row] = lost_s.get(row, 0.0) + lost
 
-    def _observe(self, throttle: Throttle, rivals: set[int], view: View) -> None:
+    def _observe(self, row: int, throttle: Throttle, rivals: set[int], view: View) -> None:
         """Tell a throttle how much slower the slowest rival is than alone, and the seconds that one may still lose."""
-        at = np.array([view.at(row) for row in rivals & self.guaranteed], np.int64)
+        at = np.array([view.at(rival) for rival in rivals & self.guaranteed], np.int64)
         at = at[view.running[at]]
+        begun = throttle.share == 0 or view.progress_s[view.at(row)] > 0  # who is suspended makes no progress
+        if not begun or (view.progress_s[at] <= 0).any():
+            throttle.wait(view.now_s)
+            return
         worst = float(view.slowdown[at].max()) if len(at) else 1.0
         lost = np.array([self._lost_s.get(row, 0.0) for row in view.rows[at].tolist()])
         spare = float((self.number("budget") * view.attained_s[at] - lost).min()) if len(at) else 0.0
@@ -388,7 +392,7 @@ class AntMan(PlanPolicy):
                 elif len(rivals) < throttle.rivals:  # one has gone, and what it used with it
                     throttle.ceiling = max(throttle.ceiling, self._idle(board, row, view, shares))
                 else:
-                    self._observe(throttle, rivals, view)
+                    self._observe(row, throttle, rivals, view)
                 throttle.rivals = len(rivals)
                 throttles[row] = throttle
                 self._rivals[row] = rivals

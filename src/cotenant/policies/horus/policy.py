@@ -27,7 +27,7 @@ from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.horus.cost import MARGIN_MIB
 from cotenant.policies.horus.queues import clusters, credit
-from cotenant.policies.horus.search import MIB, Board, choose, lay_out, price
+from cotenant.policies.horus.search import MIB, PricedGpus, choose, lay_out, price
 from cotenant.policies.squeezing import bears
 
 BELIEFS = ("predicted", "profile")
@@ -68,10 +68,9 @@ class Horus(PlanPolicy):
         self._corrected: dict[int, float] = {}  # kind -> GiB that it turned out to need
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
 
-    @property
-    def idles(self) -> bool:
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
         """While nobody waits nothing is done, unless pairs are watched."""
-        return self.params["pairs"] != "learned"
+        return None if waiting or self.params["pairs"] == "learned" else np.inf
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
@@ -161,7 +160,7 @@ class Horus(PlanPolicy):
         gib = self._gib[view.kind[at]]
         return np.asarray(MIB * np.where(np.isnan(gib), view.gpu_gib[at], gib))
 
-    def _too_large(self, board: Board, at: int, gpus: list[int]) -> bool:
+    def _too_large(self, board: PricedGpus, at: int, gpus: list[int]) -> bool:
         """Whether a job would run out of memory there: its prediction was too small, and is now corrected."""
         free = board.capacity_mib[gpus] - np.append(board.mib, 0.0)[board.users[gpus]].sum(axis=1)
         if (board.mib[at] <= free + 1e-9 * MIB).all():
@@ -177,18 +176,19 @@ class Horus(PlanPolicy):
 
     # -- placement ---------------------------------------------------------------------------------------------
 
-    def _find(self, board: Board, view: View, row: int, seated: Mapping[int, list[int]]) -> list[int]:
+    def _find(self, board: PricedGpus, view: View, row: int, seated: Mapping[int, list[int]]) -> list[int]:
         """GPUs for a gang; those who were `seated` meanwhile are on the board."""
         at = view.at(row)
         gang, size = int(view.asked_gpus[at]), max(int(view.gpus[at]), 1)
         each = float(view.cpus[at]) / size, float(view.mem_gib[at]) / size
         need = float(self.memory_mib(view, np.array([row]))[0])
-        weights = self.number("margin_mib"), self.number("task_weight"), int(self.params["gpu_choice"] == "cheapest")
+        margin, weight = self.number("margin_mib"), self.number("task_weight")
+        cheapest = int(self.params["gpu_choice"] == "cheapest")
         self._look_beside(board, view, row)
         for pool in range(len(view.site.pool)):
             if not int(view.open_pools[at]) >> pool & 1:
                 continue
-            price(board, at, need, *each, pool, *weights)
+            price(board, at, need, *each, pool, margin, weight, cheapest)
             if view.parts[at]:
                 gpus = _in_parts(board, view, row, pool, seated)
             else:
@@ -197,7 +197,7 @@ class Horus(PlanPolicy):
                 return gpus
         return []
 
-    def _look_beside(self, board: Board, view: View, row: int) -> None:
+    def _look_beside(self, board: PricedGpus, view: View, row: int) -> None:
         """Write down where a job must not squeeze in, and how much it would slow down where that is known."""
         together = view.facts.together
         if not self._pairs.active and (together is None or together.soft is None):
@@ -220,7 +220,7 @@ class Horus(PlanPolicy):
         return float(max(table[kind, others, where].max(), table[others, kind, where].max()))
 
 
-def _seat(board: Board, view: View, at: int, gpus: list[int]) -> None:
+def _seat(board: PricedGpus, view: View, at: int, gpus: list[int]) -> None:
     """A job takes GPUs, and cores and memory beside each."""
     size = max(int(view.gpus[at]), 1)
     each = np.array([view.cpus[at], view.mem_gib[at]]) / size
@@ -229,14 +229,14 @@ def _seat(board: Board, view: View, at: int, gpus: list[int]) -> None:
         board.hosts[int(np.searchsorted(board.first, gpu, side="right")) - 1] -= each
 
 
-def _in_parts(board: Board, view: View, row: int, pool: int, seated: Mapping[int, list[int]]) -> list[int]:
+def _in_parts(board: PricedGpus, view: View, row: int, pool: int, seated: Mapping[int, list[int]]) -> list[int]:
     """GPUs for a job that asks for equal parts on several nodes, of those that were priced."""
     room = SharedRoom(view)
     for other, gpus in seated.items():
         room.put(other, gpus, 0.0)
     cost = np.full(len(board.users), np.inf)
     for node in room.nodes(pool):
-        line = board.line[board.first[node] : board.first[node] + board.count[node]]
+        line = board.line[board.first[node] : board.first[node] + board.fit[node]]
         cost[line] = board.cost[line]
     return room.consolidated(row, np.isfinite(cost).tolist(), cost)
 

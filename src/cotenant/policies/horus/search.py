@@ -23,7 +23,7 @@ from cotenant.policies.horus.cost import feasible, gpu_cost
 MIB = 1024.0
 
 
-class Board(NamedTuple):
+class PricedGpus(NamedTuple):
     """GPUs with the jobs on them, and what a search writes down."""
 
     users: IntMatrix  # GPUs x places, -1 for nobody
@@ -42,13 +42,13 @@ class Board(NamedTuple):
     slow: Floats  # by GPU: known slowdown of the job in question there, 0 where it is not known
     cost: Floats  # by GPU: found; infinity where the job cannot go
     line: Ints  # from the first GPU of each node on: its feasible GPUs, in the order in which they are taken
-    count: Ints  # by node: how many these are
+    fit: Ints  # by node: how many these are
     tried: Ints  # by node: 1 once it was a seed
     chosen: Ints  # GPUs of the placement tried
     best: Ints  # GPUs of the best placement so far
 
 
-def lay_out(view: View, util: Floats) -> Board:
+def lay_out(view: View, util: Floats) -> PricedGpus:
     """The GPUs as they are now; `util` is predicted by kind."""
     site, together = view.site, view.facts.together
     gpus, nodes, kinds = len(site.users), len(site.node), len(site.speed)
@@ -57,19 +57,19 @@ def lay_out(view: View, util: Floats) -> Board:
     joins = (
         np.zeros((kinds, kinds), np.int64) if together is None else (together.ratio.max(axis=2) > 0).astype(np.int64)
     )
-    return Board(
+    return PricedGpus(
         users=users, up=site.open.astype(np.int64), capacity_mib=MIB * site.gpu_gib[site.node_type[site.gpu_node]],
         first=site.gpu_first, node=site.node, pool=site.pool,
         hosts=np.ascontiguousarray(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]]), binds=int(site.hosts_bind),
         util=util[view.kind], mib=MIB * view.gpu_gib, kind=view.kind, joins=joins.astype(np.int64),
         barred=np.zeros(gpus, np.int64), slow=np.zeros(gpus), cost=np.zeros(gpus), line=np.zeros(gpus, np.int64),
-        count=np.zeros(nodes, np.int64), tried=np.zeros(nodes, np.int64), chosen=np.zeros(gpus, np.int64),
+        fit=np.zeros(nodes, np.int64), tried=np.zeros(nodes, np.int64), chosen=np.zeros(gpus, np.int64),
         best=np.zeros(gpus, np.int64),
     )  # fmt: skip
 
 
 @kernel
-def cost_on(b: Board, job: int, need_mib: float, g: int, margin_mib: float, weight: float) -> float:
+def cost_on(b: PricedGpus, job: int, need_mib: float, g: int, margin_mib: float, weight: float) -> float:
     """Cost of a GPU; infinity where a job must not go: beside others only with the margin, a place and company known.
 
     An empty GPU takes whatever asks for it.
@@ -90,7 +90,7 @@ def cost_on(b: Board, job: int, need_mib: float, g: int, margin_mib: float, weig
 
 @entry
 def price(
-    b: Board, job: int, need_mib: float, cpus: float, mem: float, pool: int, margin_mib: float, weight: float,
+    b: PricedGpus, job: int, need_mib: float, cpus: float, mem: float, pool: int, margin_mib: float, weight: float,
     cheapest: int,
 ) -> None:  # fmt: skip
     """Cost of every GPU of a pool for a job, and the feasible ones of each node: cheapest first, or by index.
@@ -114,17 +114,17 @@ def price(
         if b.binds == 1:
             fed = fed_by(max(b.hosts[n, 0], 0.0), cpus, fed)
             fed = fed_by(max(b.hosts[n, 1], 0.0), mem, fed)
-        b.count[n] = min(count, fed)
+        b.fit[n] = min(count, fed)
 
 
 @kernel
-def next_seed(b: Board, lo: int, hi: int) -> int:
+def next_seed(b: PricedGpus, lo: int, hi: int) -> int:
     """The node with the cheapest GPU that was no seed yet; -1 where there is none."""
     best, best_cost = -1, math.inf
     for n in range(lo, hi):
-        if b.count[n] > 0 and b.tried[n] == 0:
+        if b.fit[n] > 0 and b.tried[n] == 0:
             cheapest = math.inf
-            for k in range(b.first[n], b.first[n] + b.count[n]):
+            for k in range(b.first[n], b.first[n] + b.fit[n]):
                 cheapest = min(cheapest, b.cost[b.line[k]])
             if cheapest < best_cost:
                 best, best_cost = n, cheapest
@@ -132,16 +132,16 @@ def next_seed(b: Board, lo: int, hi: int) -> int:
 
 
 @kernel
-def take_of(b: Board, n: int, found: int, gang: int) -> int:
+def take_of(b: PricedGpus, n: int, found: int, gang: int) -> int:
     """Take GPUs of a node until the gang is complete; how many it has then."""
-    for k in range(b.first[n], b.first[n] + min(b.count[n], gang - found)):
+    for k in range(b.first[n], b.first[n] + min(b.fit[n], gang - found)):
         b.chosen[found] = b.line[k]
         found += 1
     return found
 
 
 @entry
-def choose(b: Board, pool: int, gang: int) -> int:
+def choose(b: PricedGpus, pool: int, gang: int) -> int:
     """Of the complete placements from the best seeds the one with the fewest nodes; its GPUs go to `b.best`. How many.
 
     0 where a gang finds too few.
@@ -150,7 +150,7 @@ def choose(b: Board, pool: int, gang: int) -> int:
     there = 0
     for n in range(lo, hi):
         b.tried[n] = 0
-        there += b.count[n]
+        there += b.fit[n]
     if there < gang:
         return 0
     fewest = hi - lo + 1
@@ -162,7 +162,7 @@ def choose(b: Board, pool: int, gang: int) -> int:
         found, nodes = take_of(b, seed, 0, gang), 1
         for distance in range(1, hi - lo):
             for n in (seed - distance, seed + distance):
-                if lo <= n < hi and b.count[n] > 0 and found < gang:
+                if lo <= n < hi and b.fit[n] > 0 and found < gang:
                     found = take_of(b, n, found, gang)
                     nodes += 1
             if found == gang:

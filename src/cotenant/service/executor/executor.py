@@ -23,10 +23,9 @@ from cotenant.service.executor.shut_out import ShutOut
 from cotenant.service.executor.stop_times import StopTimes
 from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.sight import owner
+from cotenant.service.observer.sight import has_gpus
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act, LiveDecision
-from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
 
@@ -221,7 +220,7 @@ class Executor:
         if book.stopping:
             self._press([job for job in book.on_gpus.values() if job.state == JobState.STOPPING])
         told = self._acts.told  # others add to it meanwhile
-        told.difference_update([key for key in tuple(told) if not _on_gpus(book, key)])
+        told.difference_update([key for key in tuple(told) if not has_gpus(book, key)])
         for job in (*book.suspended.values(), *book.ahead.values()):
             if job.stop_why:  # it may not run to hear SIGTERM: its GPUs belong to others; or it has done nothing yet
                 self._errands.put(Errand(job.id, job.key, KILL))
@@ -293,9 +292,3 @@ class Executor:
             for job, given in self.limits.to_change(book.on_gpus):
                 self._errands.put(Errand(job.id, job.key, LIMITS, given))
         return self._errands.run()
-
-
-def _on_gpus(book: Book, key: str) -> bool:
-    """Whether this attempt has GPUs now."""
-    job = owner(book, key)
-    return job is not None and job.id in book.on_gpus

@@ -82,6 +82,12 @@ def owner(book: Book, key: str) -> LiveJob | None:
     return job if job is not None and job.key == key else None
 
 
+def has_gpus(book: Book, key: str) -> bool:
+    """Whether this attempt has GPUs now."""
+    job = owner(book, key)
+    return job is not None and job.id in book.on_gpus
+
+
 def is_awake(job: LiveJob, item: Observed) -> bool:
     """Whether somebody woke a suspended job: its GPUs belong to others now."""
     return job.state == JobState.SUSPENDED and item.state == "running"

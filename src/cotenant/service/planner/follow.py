@@ -252,7 +252,8 @@ class Follower:
         f, i = state.f[row], state.i[row]
         before = f.item(col.BELIEF), f.item(col.TIER), f.item(col.DEADLINE), i.item(col.GPUS)
         each = self.hearing.listen(job, row, now_s) if job.attempts else None
-        speed = f.item(col.SPEED) if i.item(col.STATE) == col.RUNNING else None
+        runs = i.item(col.STATE) == col.RUNNING or job.state in (JobState.STOPPING, JobState.SUSPENDED)
+        speed = f.item(col.SPEED) if runs else None  # of who leaves: in the company in which its steps were measured
         belief = beliefs.duration(job, self._types, speed, each)
         self.times[row] = belief.times
         done_s = done_by(state, row, now_s)
