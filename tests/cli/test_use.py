@@ -106,7 +106,7 @@ def test_seeds_that_change_something_have(log: Path) -> None:
     noisy = ("--estimator", "noisy:error=2")
     ran = cotenant("compare", log, "--cluster", "1x4", "--policies", "srtf,sjf", "--seeds", "0-5", *noisy)
     assert "±" in ran.out
-    assert "paired t over 6 seeds" in ran.out
+    assert "paired t for skewed values over 6 seeds" in ran.out
 
 
 def test_a_file_of_jobs_is_not_hidden(log: Path, tmp_path: Path) -> None:

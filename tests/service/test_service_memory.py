@@ -57,7 +57,8 @@ def test_who_is_still_in_company_after_a_crash_keeps_its_grant(tmp_path: Path) -
     rig.restart()
     play(rig, 2)
     assert states(rig, [first, second]) == ["running"] * 2
-    assert [rig.service.reports.told(job).gpu_mem_gib for job in (first, second)] != [16, 16]
+    assert [rig.service.reports.told(job).gpu_mem_gib for job in (first, second)] == [12, 12]
+    assert rig.service.desk.job(ADMIN, first).reason.endswith("granted 12 of 16 GiB per GPU")
 
 
 @pytest.mark.parametrize("oversubscribe", ["", "1.25@9999", "1.5@20"])
