@@ -1,6 +1,7 @@
 """Where the simulator's error on the mix comes from: `python -m bench.gpu_mix_drift`, from what was recorded.
 
-Two recordings, of two days: `mix.json` with `profile.json` and `mix-earlier.json` with `profile-earlier.json`.
+Two recordings, of two days: `mix-earlier.json` with `profile-earlier.json` and `mix-first.json` with
+`profile-first.json`. What was found out about them was mended before the latest one, `mix.json`.
 
 machine  jobs beside whom nobody made a step and who were never stopped: how long they were on the GPU, against the
          profile, by policy in the order of time (antman: the guaranteed ones, beside guests that were held back); and
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -30,9 +30,8 @@ from bench.gpu_mix_jobs import MIX, PLAYS
 from bench.gpu_mix_table import Run, alone_s, live_times, simulated
 from cotenant.workload.profiles.profile_file import MeasuredPair, ProfileFile, load_profile_file
 
-DAYS = {"this": "", "earlier": "-earlier"}
+DAYS = {"second": "-earlier", "first": "-first"}
 STEPS = {member.model: member.steps for member in MIX}
-ORDERS_WITHIN = 0.05  # of plays that do not share
 BUSY = ((0.0, 0.7), (0.7, 1.0), (1.0, 2.0))  # what two want of the GPU's time
 
 
@@ -57,7 +56,7 @@ def machine(day: str, runs: Mapping[str, Run], file: ProfileFile) -> None:
     starts: dict[str, list[float]] = {"alone": [], "beside others": []}
     for name, run in runs.items():
         spans = {job["name"]: _span(run, job["id"], file, job["name"]) for job in run["jobs"]}
-        shares = PLAYS[name].within > ORDERS_WITHIN
+        shares = PLAYS[name].shares
         took, said = 0.0, 0.0
         for model, span in spans.items():
             if span is None:
@@ -102,10 +101,10 @@ def pairs(files: Mapping[str, ProfileFile]) -> None:
     """Two measurements of the same pairs."""
     print("\npairs, time-sliced")
     tables = {day: _speeds(file) for day, file in files.items()}
-    logs = {key: float(np.log(tables["this"][key] / tables["earlier"][key])) for key in tables["this"]}
+    logs = {key: float(np.log(tables["second"][key] / tables["first"][key])) for key in tables["second"]}
     rows = {model: [value for (one, _), value in logs.items() if one == model] for model in STEPS}
     for model, row in rows.items():
-        print(f"  {model:12} this day over the earlier one: {np.exp(fmean(row)):.2f} (+-{pstdev(row):.2f})")
+        print(f"  {model:12} second day over the first: {np.exp(fmean(row)):.2f} (+-{pstdev(row):.2f})")
     of_model = sum(len(row) * (fmean(row) - fmean(logs.values())) ** 2 for row in rows.values())
     print(f"  one factor per model: {of_model / (pstdev(logs.values()) ** 2 * len(logs)):.0%} of the variance")
     for day, file in files.items():
@@ -165,18 +164,16 @@ def replay(day: str, runs: Mapping[str, Run], file: ProfileFile, other: ProfileF
         "the other day's": lambda: other.pairs,
         "no loss": lambda: tuple(replace(pair, a_speed=1.0, b_speed=1.0) for pair in file.pairs),
     }
-    names = [name for name in runs if PLAYS[name].within > ORDERS_WITHIN]
+    names = [name for name in runs if PLAYS[name].shares]
     print(f"\n{day} day, average JCT and makespan, simulated over live")
     print(f"  {'':16}" + "".join(f"{name:>16}" for name in names))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profile.json"
-        for way, made in ways.items():
-            replace(file, pairs=made()).save(path)
-            cells = []
-            for name in names:
-                live, said = live_times(runs[name]), simulated(path, PLAYS[name], runs[name], STEPS)
-                cells.append(f"{said.jct_s / live.jct_s - 1:+.1%} {said.makespan_s / live.makespan_s - 1:+.1%}")
-            print(f"  {way:16}" + "".join(f"{cell:>16}" for cell in cells))
+    for way, made in ways.items():
+        pairs_of_day = replace(file, pairs=made())
+        cells = []
+        for name in names:
+            live, said = live_times(runs[name]), simulated(pairs_of_day, PLAYS[name], runs[name], STEPS)
+            cells.append(f"{said.jct_s / live.jct_s - 1:+.1%} {said.makespan_s / live.makespan_s - 1:+.1%}")
+        print(f"  {way:16}" + "".join(f"{cell:>16}" for cell in cells))
 
 
 if __name__ == "__main__":

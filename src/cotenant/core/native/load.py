@@ -7,6 +7,7 @@ tables themselves so that their arrays stay where they are. Calls keep Python's 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -89,7 +90,8 @@ def _hand(kind: Type) -> Callable[[Any], Any]:
     if isinstance(kind, Array):
         return _ArrayHand(kind)
     if isinstance(kind, Struct):
-        return partial(_record, kind, _records.setdefault(kind.make, OrderedDict()))
+        hands = tuple((name, _hand(of), wide) for (name, of), wide in zip(kind.fields, kind.columns, strict=True))
+        return partial(_record, kind.name, hands, _records.setdefault(kind.make, OrderedDict()))
     return float if kind == FLOAT else _int
 
 
@@ -114,24 +116,29 @@ _Records = OrderedDict[int, tuple[Any, Any]]
 _records: dict[type, _Records] = {}
 
 
-def _record(kind: Struct, known: _Records, value: Any) -> Any:
+def _record(table: str, hands: tuple[tuple[str, Any, int], ...], known: _Records, value: Any) -> Any:
     """A table as it lies in memory; `known` are those of its kind that were handed over last."""
     found = known.get(id(value))
     if found is not None:
         return found[1]
     words: list[Any] = []
-    for (name, of), part in zip(kind.fields, value, strict=True):
+    inner: list[Any] = []  # records of tables in this table, which are to stay
+    for (name, hand, columns), part in zip(hands, value, strict=True):
+        if columns and part.shape[1] != columns:
+            raise TypeError(f"{table}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
         try:
-            words += _flat((_hand(of),), (part,))  # of a table in a table it keeps the record, too
+            handed = hand(part)
         except TypeError as error:
-            raise TypeError(f"{kind.name}.{name}: {error}") from None
-    record = (ctypes.c_int64 * len(words))()
-    for at, word in enumerate(words):
-        if isinstance(word, float):
-            ctypes.c_double.from_buffer(record, 8 * at).value = word
+            raise TypeError(f"{table}.{name}: {error}") from None
+        if isinstance(handed, tuple):
+            words += handed
+        elif isinstance(handed, ctypes.Array):
+            inner.append(handed)
+            words.append(ctypes.addressof(handed))
         else:
-            record[at] = ctypes.addressof(word) if isinstance(word, ctypes.Array) else word
-    record.inner = words  # type: ignore[attr-defined]
+            words.append(struct.unpack("q", struct.pack("d", handed))[0] if isinstance(handed, float) else handed)
+    record = (ctypes.c_int64 * len(words))(*words)
+    record.inner = inner  # type: ignore[attr-defined]
     if len(known) >= _REMEMBERED:
         known.popitem(last=False)
     known[id(value)] = (value, record)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from typing import Any
@@ -21,6 +22,7 @@ from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of, with_deadline
 from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress, ToldEnds
+from cotenant.service.desk.serving import standing
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
 from cotenant.service.desk.tenant_words import explained
 from cotenant.service.facade import (
@@ -104,7 +106,10 @@ class Desk:
         on_gpus = whole and job.id in view.on_gpus
         use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
         told = self._told_ends.of(job.id)
-        return shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
+        info = shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
+        if not job.spec.service or job.finished:
+            return info
+        return replace(info, service=standing(job, view, self._report))
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """See the facade. Only the planner knows why a job waits that could start."""

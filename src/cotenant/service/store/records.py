@@ -13,6 +13,7 @@ from cotenant.service.forecasts.foretold import ForecastRecord
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
+from cotenant.service.store.replicas import service_of
 from cotenant.service.store.tenants import BookTenants
 from cotenant.service.window import NodeWindow
 
@@ -83,6 +84,10 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.promises.pop(job.id, None)
             if data["gpus"] and not job.finished:
                 book.promises[job.id] = read_gpus(data["gpus"])
+        case "replicas":  # its service should have so many from now on
+            service = service_of(job.id)
+            book.services.wanted[service] = int(data["count"])
+            book.touched.update(book.arrays.get(service, ()))
         case "deadline":  # what the policy says of its deadline
             job.deadline_answer = {name: value for name, value in data.items() if name != WRITTEN}
         case "hold" | "resume":
@@ -219,6 +224,8 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
     job.progress = data.get("progress", job.progress)
+    if job.spec.service and "progress" in data:
+        book.services.end(job, data["progress"]["metrics"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
         return
