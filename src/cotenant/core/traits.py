@@ -22,7 +22,6 @@ class Traits:
     strict: bool = False  # the first job that does not fit holds back the rest of its partition
     round_s: float = np.inf  # asked so often, besides
     wakes: bool = True  # a plan is asked at every event; otherwise only at the times that it names itself
-    idles: bool = False  # a plan changes nothing while nobody waits: it need not be asked then
     names_pools: bool = False  # a plan says in which pool jobs run, and the engine finds the places
     shares: bool = False  # several jobs may sit on one GPU
     overcommits: bool = False  # jobs may run outside the quota of their tenant

@@ -326,10 +326,13 @@ class Engine:
 
     def _by_plan(self, now_s: float) -> None:
         state = self.state
-        idle = self._fixed and not state.x[col.N_WAITING] and not state.x[col.LAGS]
-        if idle and self.traits.idles and self.guard is None:
-            self.state.t[col.NEXT_CALL] = np.inf
-            return
+        if self._fixed and self.guard is None and not state.x[col.LAGS]:
+            waiting, idle = state.x[[col.N_WAITING, col.IDLE]].tolist()
+            next_s = cast(PlanPolicy, self.policy).next_look(now_s, waiting, idle)
+            if next_s is not None:
+                state.t[col.NEXT_CALL] = next_s
+                self._decided = self.active_rows().copy() if waiting else self._decided  # its last word holds for them
+                return
         if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
         else:

@@ -67,10 +67,9 @@ class SjfBsbf(PlanPolicy):
         "pairs": "oracle",  # or formula, learned: see `policies.beliefs`
     }
 
-    @property
-    def idles(self) -> bool:
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
         """While nobody waits nothing is done, unless pairs are watched."""
-        return self.params["pairs"] != "learned"
+        return None if waiting or self.params["pairs"] == "learned" else np.inf
 
     def begin(self, context: Context) -> None:
         """Nothing has been seen of pairs."""

@@ -68,10 +68,9 @@ class Horus(PlanPolicy):
         self._corrected: dict[int, float] = {}  # kind -> GiB that it turned out to need
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
 
-    @property
-    def idles(self) -> bool:
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
         """While nobody waits nothing is done, unless pairs are watched."""
-        return self.params["pairs"] != "learned"
+        return None if waiting or self.params["pairs"] == "learned" else np.inf
 
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""

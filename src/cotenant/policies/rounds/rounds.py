@@ -145,6 +145,12 @@ class RoundPolicy(PlanPolicy):
             self._solve(view, history)
         return self._pick(view, history) if boundary else self._top_up(view)
 
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
+        """Between rounds nothing is done unless idle GPUs could go to somebody; what changed is seen at the end."""
+        if (waiting and idle) or self.quirks.latest_finish or self._history is None:
+            return None
+        return self._round_end_s if now_s < self._round_end_s - EPSILON_S else None
+
     def _may_solve(self, history: History, now_s: float) -> bool:
         """The released simulator waits between solves, but not after one at time 0."""
         waits_s = self.quirks.reset_interval_s
