@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -201,6 +202,8 @@ def main() -> None:
     parser.add_argument("--mixes", nargs="+", default=list(MIXES), choices=list(MIXES))
     parser.add_argument("--share", default="time", choices=("time", "mps"))
     options = parser.parse_args()
+    if options.gpus is None and shutil.which("nvidia-smi") is None:
+        parser.error("there is no GPU here; with --gpus 1 a core stands for it")
     held = False
     with tempfile.TemporaryDirectory() as fresh:
         state = options.state or Path(fresh)
