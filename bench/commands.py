@@ -48,17 +48,17 @@ COMMANDS = (
     Command("--help", "--help", 0.3),
     Command("Venus, srsf", "simulate {logs}/helios_venus_125k.csv.gz --cluster 80x8 --policy srsf", 1.2),
     Command("Philly, srsf", "simulate {logs}/philly_109k.csv.gz --cluster 128x8 --policy srsf", 1.8),
-    *(Command(f"2,000 jobs, {name}", f"simulate {SMALL} --policy {name}", 0.6) for name in ORDERS.split(",")),
-    *(Command(f"2,000 jobs, {name}", f"simulate {SMALL} --policy {name}", 1.5) for name in ("muri-s", "sjf-bsbf")),
+    *(Command(f"small, {name}", f"simulate {SMALL} --policy {name}", 0.6) for name in ORDERS.split(",")),
+    *(Command(f"small, {name}", f"simulate {SMALL} --policy {name}", 1.5) for name in ("muri-s", "sjf-bsbf")),
     Command("first large run", "simulate philly-like:jobs=100000 --cluster 128x8 --policy srsf", 15.0, fresh=True),
     Command(
-        "sweep of 80 runs",
+        "sweep",
         f"compare philly-like:jobs=20000 --cluster 128x8 --policies {SWEPT} --seeds 0-4 --loads 0.7,0.9",
         45.0,
         once=True,
     ),
-    Command("3,000,000 jobs", LONG, limit_mib=2048.0, once=True),
-    Command("3,000,000 jobs, --jobs-csv", f"{LONG} --jobs-csv {{new}}/jobs.csv", limit_mib=2048.0, once=True),
+    Command("long", LONG, limit_mib=2048.0, once=True),
+    Command("long, --jobs-csv", f"{LONG} --jobs-csv {{new}}/jobs.csv", limit_mib=2048.0, once=True),
 )
 
 

@@ -130,7 +130,7 @@ def _played(pool: Pool, count: int) -> list[tuple[Floats, Floats]]:
     batch = 25  # a process for each would cost more than its runs
     parts = dict(
         in_processes(lambda at: [run(seed) for seed in range(at * batch, min((at + 1) * batch, count))],
-                     -(-count // batch), default_workers())
+                     range(-(-count // batch)), default_workers())
     )  # fmt: skip
     return [pair for at in sorted(parts) for pair in parts[at]]
 

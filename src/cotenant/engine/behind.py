@@ -118,7 +118,7 @@ def _is_shielded(s: State, rule: Rule, place: int, now: float) -> bool:
 @kernel
 def _make_line(s: State, rule: Rule, now: float) -> None:
     """Make the line anew, with keys as of now."""
-    compact_if_sparse(s)
+    compact_if_sparse(s, 3)
     write_keys(s, rule, now)
     for place in range(s.x[N_RUN]):
         s.hot[H_NOTED, place] = now
@@ -173,6 +173,7 @@ def begin_tail(s: State, rule: Rule, now: float) -> None:
     if s.x[LINED] == 0:
         _make_line(s, rule, now)
     else:
+        compact_if_sparse(s, 2)
         if by_index(rule):
             _sort_by_index(s, rule, now)
         for place in range(s.x[N_KEPT], s.x[N_RUN]):

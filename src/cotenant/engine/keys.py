@@ -12,7 +12,7 @@ from cotenant.engine.gittins import gittins_further, gittins_index
 from cotenant.engine.listing import listed_key
 from cotenant.engine.weighing import less_cost, loses_work, shielded_until, start_s, stop_cost
 
-_EMPTY = 8  # places of jobs that no longer run, and one more for eight that run, may stay in the list
+_EMPTY = 8  # places of jobs that no longer run may stay in the list, however few run
 
 
 @entry
@@ -352,16 +352,16 @@ def write_keys(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def compact_if_sparse(s: State) -> None:
-    """Compact the list of running jobs once some have left it."""
-    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 3) + _EMPTY:
+def compact_if_sparse(s: State, share: int) -> None:
+    """Compact the list of running jobs once some have left it: one for 2 ** share that run, and a few."""
+    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> share) + _EMPTY:
         compact_running(s)
 
 
 @kernel
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
     """Write the keys of all running jobs, in step with `s.run`; empty places come before everybody."""
-    compact_if_sparse(s)
+    compact_if_sparse(s, 3)
     run, keys, count = s.run, s.keys, s.x[N_RUN]
     s.x[LINED] = 0
     write_keys(s, rule, now)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cotenant._version import __version__
+from cotenant.core.errors import InputError
 from cotenant.core.outcome import COLUMNS, Outcome, Segments, Series
 from cotenant.core.workload import Codes, Workload
 from cotenant.sim.experiment import Experiment
@@ -28,7 +29,10 @@ class KeptRuns:
     """Outcomes in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--keep '{folder}': the folder cannot be made ({error.strerror})") from None
         self._folder = folder
 
     def load(self, experiment: Experiment) -> Outcome | None:

@@ -96,6 +96,12 @@ class Serving:
         for service in services:
             self._rows[service.name] = list(range(first, first + service.most))
             first += service.most
+        most_gib = float(state.gpu_gib.max(initial=0.0))
+        for service in services:
+            if service.gib > most_gib:
+                raise InputError(
+                    f"service '{service.name}': gib is {service.gib:g}; the largest GPU has {most_gib:g} GiB"
+                )
         self._stays: dict[str, list[Stay]] = {service.name: [] for service in services}
         self._open: dict[int, Stay] = {}  # by row
         self._scalers = {service.name: Autoscaler() for service in services}

@@ -22,6 +22,7 @@ from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Struct, 
 _REMEMBERED = 4  # tables of each kind
 _C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
 _loaded: list[Library] = []
+_byte_of = ctypes.c_char.from_buffer
 _DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
 
 
@@ -109,7 +110,16 @@ class _ArrayHand:
                 f"a kernel wants a contiguous array of {self._dtype} with {self._rank} dimensions, not "
                 f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
             )
-        return value.__array_interface__["data"][0], *value.shape
+        return _address(value), *value.shape
+
+
+def _address(array: Any) -> int:
+    """Where the numbers of an array lie: by the buffer, which is quicker to ask than the array but must be writable."""
+    try:
+        return ctypes.addressof(_byte_of(array))
+    except (TypeError, ValueError):  # it is sealed, or empty
+        where: int = array.__array_interface__["data"][0]
+        return where
 
 
 _Records = OrderedDict[int, tuple[Any, Any]]
