@@ -114,6 +114,7 @@ class Engine:
         self._seen = self._back = 0  # arrivals already listed, and who came back since
         self.lines: tuple[tuple[int, ...], ...] = ()  # of the last plan
         self._said: Why = nothing_said  # of the last plan
+        self._capacity = -1  # GPUs of nodes that were up at the last decision by a plan
         self._decided = self._chosen = _NOBODY  # rows that the last plan was about, and those that it put into pools
 
     @property
@@ -325,8 +326,9 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
-        state = self.state
-        if self._fixed and self.guard is None and not state.x[col.LAGS]:
+        state, before = self.state, self._capacity
+        self._capacity = int(state.node[:, col.NODE_CAP].sum())
+        if self._fixed and self.guard is None and not state.x[col.LAGS] and self._capacity == before:
             waiting, idle = state.x[[col.N_WAITING, col.IDLE]].tolist()
             next_s = cast(PlanPolicy, self.policy).next_look(now_s, waiting, idle)
             if next_s is not None:
