@@ -23,9 +23,9 @@ from cotenant.service.accounts.account import JobAccount, RunAccount
 from cotenant.service.accounts.numbers import HeldGpus
 from cotenant.service.accounts.share import SharePicture
 from cotenant.service.accounts.usage import usage
-from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.facade import (
+    EVERY,
     AttemptInfo,
     Caller,
     Conflict,
@@ -39,6 +39,7 @@ from cotenant.service.facade import (
     TokenInfo,
     Unavailable,
     WhatIfWatch,
+    Which,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
 from cotenant.service.pictures.desk import PictureBoard
@@ -67,7 +68,7 @@ class TwoNodes:
 
 
 class FakeService:
-    """The `Service` protocol over dictionaries."""
+    """What the doors ask of a service, over dictionaries."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -45,11 +45,11 @@ _MOST_LOOKS = 50  # at one instant
 class TrueSession(Session):
     """A live session that believes what a simulation believes, and writes down what is decided."""
 
-    def __init__(self, run: LiveRun, *args: Any) -> None:
+    def __init__(self, run: LiveRun, *args: Any, **parts: Any) -> None:
         self._run, self._known = run, Simulation(replace(run.experiment, transitions=True))
         self._told_s = -inf
         costs = run.experiment.stop_costs
-        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
+        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0), **parts)
         self.tables.set_speeds(self._known.state.speed)
         facts = replace(self._known.engine.facts, rates=None)
         rates, defrag = self._known.engine.rates, self.engine.defrag
@@ -98,7 +98,10 @@ class TruePlanner(Planner):
     ) -> Session:
         """One that believes what the simulation believes."""
         book, options = book or self._store.book, self._options
-        return TrueSession(self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept)
+        return TrueSession(
+            self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept,
+            budget=self.budget, openings=self._openings,
+        )  # fmt: skip
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         """Who changes its size at once leaves and starts in the same look; one whose new workers join goes on."""

@@ -26,12 +26,13 @@ from cotenant.service.accounts.past import PastUse
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
+from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.acts import acts_of, lines_of
 from cotenant.service.planner.ahead import AheadStarts
 from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
+from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.planner.forecast import Patience, forecast
 from cotenant.service.planner.line import waiting_line
 from cotenant.service.planner.memory import told
@@ -53,7 +54,7 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports,
-        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: OpenNodes,
+        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: Openings,
         use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options

@@ -29,6 +29,7 @@ from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Policy, make_policy
+from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.said import NO_WORDS, Words
 from cotenant.service.options import Options
@@ -36,7 +37,7 @@ from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
+from cotenant.service.planner.decision import Act
 from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.follow import Follower
 from cotenant.service.planner.learning import Relearned, context_of
@@ -57,7 +58,7 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
+        *, costs: StopCosts | None = None, budget: Budget, openings: Openings,
         use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._labels = policy, book, reports, openings.labels
@@ -83,7 +84,7 @@ class Session:
         self.engine = Engine(self.tables, self._policy, rule, defrag=Defragmenter() if options.defrag else None)
         self._pasts = TenantPasts(book, self.tables, past_of)
         self._past = Relearned(self.engine, self.tables, lambda: self._policy.rule(context_of(book, options)), now_s)
-        self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
+        self._budget, self._checks = budget, options.check_invariants
         self._parting: list[str] = []
         self._kinds, self.late, self._recalled, self._told = 0, 0, False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
