@@ -169,8 +169,7 @@ def _is_up(name: str, nodes: Iterable[NodeInfo]) -> bool:
 
 def _busy(book: Book) -> set[str]:
     """Nodes on which something lives or is about to."""
-    jobs = (*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values())
-    held = [job.last.gpus for job in jobs] + list(book.promises.values())
+    held = [job.last.gpus for job in book.alive()] + list(book.promises.values())
     return {name for gpus in held for name, _ in gpus}
 
 

@@ -41,7 +41,7 @@ class LiveTenants:
         for job in view.active:
             on = job.id in view.on_gpus
             (running if on else pending)[job.tenant] += 1
-            gpus[job.tenant] += sum(len(indexes) for _, indexes in job.last.gpus) if on else 0
+            gpus[job.tenant] += job.size if on else 0
         declared = [tenant.name for tenant in tree.tenants]
         names = [*declared, *sorted({*running, *pending} - {*declared})]
         rows = [
@@ -134,7 +134,7 @@ class LiveTenants:
 
     def _check_removed(self, old: Tree, new: Tree, base: BookTenants) -> None:
         for name in (tenant.name for tenant in old.tenants if tenant.name not in new):
-            if count := self._store.book.users.unfinished(name):
+            if count := sum(jobs for (tenant, _), jobs in self._store.book.unfinished.items() if tenant == name):
                 jobs = "1 job that has" if count == 1 else f"{count} jobs that have"
                 raise Conflict(f"tenant '{name}' has {jobs} not ended: let them end or cancel them first")
         for node, mark in base.nodes.items():

@@ -206,9 +206,7 @@ class Executor:
             self._press(job for job in list(book.on_gpus.values()) if job.state == JobState.STOPPING)
             self._acts.told &= {job.key for job in book.on_gpus.values()}
             for job in (*book.suspended.values(), *book.ahead.values()):
-                if (
-                    job.stop_why
-                ):  # it may not run to hear SIGTERM: its GPUs belong to others; or it has done nothing yet
+                if job.stop_why:  # it may not hear SIGTERM, for its GPUs belong to others; or it has done nothing yet
                     self._errands.put(Errand(job.id, job.key, KILL))
 
     def _asked(self, job: LiveJob, why: str) -> None:
@@ -243,8 +241,7 @@ class Executor:
         """Whoever has GPUs, or stands still on some, is to leave."""
         with self._store.lock:
             book = self._store.book
-            alive = (*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values())
-            going = [job for job in alive if not job.stop_why]
+            going = [job for job in book.alive() if not job.stop_why]
             if going:
                 self._store.write([Entry("stop", job.id, {"why": "shutdown"}) for job in going])
             for job in going:
@@ -255,7 +252,7 @@ class Executor:
         with self._store.lock:
             book, now_s = self._store.book, self._clock()
             for name, since_s in asked.items():
-                job = book.on_gpus.get(name) or book.suspended.get(name) or book.ahead.get(name)
+                job = book.living(name)
                 if job is None:
                     continue
                 if name not in book.on_gpus or now_s > since_s + self._options.grace_s:

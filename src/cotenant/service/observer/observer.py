@@ -16,7 +16,6 @@ from cotenant.service.observer.traces import Traces
 from cotenant.service.observer.unknown import Lineage, adopted, is_known, refusal
 from cotenant.service.options import Options
 from cotenant.service.store.barriers import kind_of
-from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 
@@ -102,8 +101,7 @@ class Observer:
 
     def _owner(self, item: Observed) -> LiveJob | None:
         """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
-        book, job_id = self._store.book, item.key.rsplit("-", 1)[0]
-        job = book.on_gpus.get(job_id) or book.suspended.get(job_id) or book.ahead.get(job_id)
+        job = self._store.book.living(item.key.rsplit("-", 1)[0])
         return job if job is not None and job.key == item.key else None
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
@@ -169,13 +167,13 @@ class Observer:
         there = {item.key for item in seen}.union(busy)
         book = self._store.book
         with self._store.lock:
-            keys = {job.key for job in _alive(book)} - there
+            keys = {job.key for job in book.alive()} - there
         if not keys:
             return
         for key in sorted(keys):  # a half-written record, before the end is journaled: afterwards nobody would look
             self._traces.forget(key)
         with self._store.lock:
-            gone = [job for job in _alive(book) if job.key in keys]
+            gone = [job for job in book.alive() if job.key in keys]
             ended = [(job, item) for job in gone if (item := self._recalled(job)) is not None]
             self._journal_ends(ended)
             known = {job.id for job, _ in ended}
@@ -212,11 +210,6 @@ class Observer:
                 self._traces.forget(item.key)
             else:
                 self._traces.kill(item.key)
-
-
-def _alive(book: Book) -> list[LiveJob]:
-    """Jobs that have a process, or are about to."""
-    return [*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values()]
 
 
 def _awake(job: LiveJob, item: Observed) -> bool:

@@ -266,7 +266,7 @@ def _size(job: LiveJob) -> dict[str, str]:
     """How large this attempt is, how large it was asked to be, and the batch that the job file names."""
     spec = job.spec
     env = {
-        "COTENANT_GPUS": str(sum(len(indexes) for _, indexes in job.last.gpus)),
+        "COTENANT_GPUS": str(job.size),
         "COTENANT_GPUS_ASKED": str(job.asked_gpus or spec.gpus),
     }
     if spec.batch_size:

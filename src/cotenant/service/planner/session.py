@@ -44,7 +44,7 @@ from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back, kept_for
-from cotenant.service.planner.past_use import PastOf, TenantPasts
+from cotenant.service.planner.tenant_tables import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 
