@@ -11,7 +11,8 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.state import IntMatrix, State
 from cotenant.core.workload import Floats, Ints, Workload
-from cotenant.engine.tenant_rows import lay_tenants, nobody, only_type, open_to, pools_of, quotas, tells_apart
+from cotenant.engine.class_rows import barred_types, find_classes, lay_out_classes, other_types, with_bound_classes
+from cotenant.engine.tenant_rows import lay_tenants, nobody, pools_of, quotas
 from cotenant.placement.modes import PlacementRule
 
 _SERIES_ROWS, _SEGMENT_ROWS = 4096, 50_000
@@ -101,105 +102,92 @@ def build_state(
     """
     rows, costs = len(work), costs or StopCosts()
     each = job_costs or JobCosts.alike(costs, rows)
-    lags, rotates = costs.lags or each.lags, costs.rotates
-    if job_costs is not None:
-        rotates = lags and bool((each.yields & 1).any())
+    lags = costs.lags or each.lags
+    rotates = costs.rotates if job_costs is None else lags and bool((each.yields & 1).any())
     sharing = sharing or lags
     node, host, pool = _nodes(cluster, placement.counts_only)
     modelled = bool(np.isfinite(host[:, [col.HOST_CPU_CAP, col.HOST_MEM_CAP]]).any())
     f, i = _jobs(work, belief_s, restore_s, draw, modelled)
+    _write_costs(f, i, each)
     i[:, col.SPEED_ROW] = work.model.code if speed_row is None else speed_row
     f[:, col.STEPS] = 1.0 if steps_per_s is None else np.nan_to_num(steps_per_s, nan=1.0)
     f[:, col.GPU_GIB] = 0.0 if need_gib is None else need_gib
-    barred = _barred_types(speed)[i[:, col.SPEED_ROW]] | _other_types(work, cluster)
+    barred = barred_types(speed)[i[:, col.SPEED_ROW]] | other_types(work, cluster)
     parts = np.zeros(rows, np.int64) if placement.counts_only else work.nodes
     quota, use = quotas(cluster, work.tenant.names)
-    held = quota[:, col.Q_LIMIT].copy()
+    limits = quota.copy()
     if overcommits:  # nobody is too large for a quota that it need not have
-        quota[:, col.Q_LIMIT] = col.UNLIMITED
-    modes = placement.modes(skew)
-    cls, of = _classes(work, cluster, f, modes, pool, quota, node, host, barred, parts)
-    if overcommits:
-        quota[:, col.Q_LIMIT] = held
+        limits[:, col.Q_LIMIT] = col.UNLIMITED
+    cls, of = find_classes(work, cluster, f, placement.modes(skew), pool, limits, node, host, barred, parts)
     i[:, col.CLASS] = of
     tier = f[:, col.TIER]
-    cls, members, tree_size = _lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
-    cls, members = _with_bound_classes(cls, members, i, costs.most_suspended)
-    f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = each.save_s, each.start_s, each.resume_s
-    i[:, col.RUNG], i[:, col.YIELDS], f[:, col.EXIT] = each.rung, each.yields, each.exit_s
-    f[:, col.SAVING] = np.where(np.isfinite(each.save_s), each.save_s, 0.0)
+    cls, members, tree_size = lay_out_classes(cls, of, tier, i, placement.relax_after_s < np.inf)
+    cls, members = with_bound_classes(cls, members, i, costs.most_suspended)
     attempts, attempt_of = _attempts(work)
     have = attempt_of[:, 1] > 0
     f[have, col.FAIL_AT] = attempts[attempt_of[have, 0], 0]
-    gpus = int(node[:, col.NODE_CAP].sum())
-    places = max(col.SLOTS, most_slices)
-    most = gpus * (places if sharing else 1)
-    spare = (6 if lags else 3) * most + 16
+    gpus, places = int(node[:, col.NODE_CAP].sum()), max(col.SLOTS, most_slices)
+    most = gpus * (places if sharing else 1)  # jobs that run at a time
+    x, t = _scalars(work, gpus, measure or (0, rows - 1), gantt_window)
+    x[col.USE_HOST], x[col.SHARING], x[col.LAGS], x[col.ROTATES] = modelled, sharing, lags, rotates
+    t[col.PATIENCE], use[:, col.U_SINCE] = costs.patience_s, t[col.NOW]
+    gpu, gpu_first = _gpus(node, places, sharing)
+    rows_of_tree, asked, claims = nobody(len(pool))
+    state = State(
+        f=f, i=i, node=node, host=host, pool=pool, cls=cls, slices=_slices((6 if lags else 3) * most + 16),
+        quota=quota, use=use, rows=rows_of_tree, asked=asked, claims=claims, members=members,
+        heap=np.zeros(len(members), np.int64), events=np.zeros(rows + 1, np.int64), tree=np.full(tree_size, np.inf),
+        speed=np.array(speed, np.float64, order="C"), gpu=gpu, gpu_first=gpu_first,
+        gpu_leaving=np.zeros(len(gpu), np.int64), gpu_bound=np.zeros(len(gpu), np.int64),
+        gpu_gib=np.full(speed.shape[1], np.inf) if gpu_gib is None else np.asarray(gpu_gib, np.float64),
+        attempts=attempts, attempt_of=attempt_of, x=x, t=t, failed=np.zeros(len(cls), np.int64),
+        lines=np.zeros(len(cls) + 1, np.int64), series=np.zeros((_SERIES_ROWS, 4)),
+        segments=np.zeros((_SEGMENT_ROWS, 5)),
+        **_for_walks(len(node), gpus, most, 4 if tiers or (tier != tier[:1]).any() else 3),
+        **_seats(node, x, 2 * most + 16, quota),
+    )  # fmt: skip
+    return lay_tenants(state, cluster, work.tenant.names)[0]
+
+
+def _write_costs(f: np.ndarray, i: IntMatrix, each: JobCosts) -> None:
+    """What leaving and coming back takes."""
+    f[:, col.SAVE], f[:, col.START_UP], f[:, col.RESUME] = each.save_s, each.start_s, each.resume_s
+    i[:, col.RUNG], i[:, col.YIELDS], f[:, col.EXIT] = each.rung, each.yields, each.exit_s
+    f[:, col.SAVING] = np.where(np.isfinite(each.save_s), each.save_s, 0.0)
+
+
+def _scalars(work: Workload, gpus: int, measure: tuple[int, int], window: tuple[float, float]) -> tuple[Ints, Floats]:
+    """The engine's own numbers before anything has happened."""
+    rows, (first, last) = len(work), measure
+    x, t = np.zeros(col.INT_SCALARS, np.int64), np.zeros(col.FLOAT_SCALARS)
+    x[col.IDLE], x[col.STAMP], x[col.WATCH], x[col.RESERVED] = gpus, 1, -1, -1
+    x[col.MEASURE_FROM], x[col.MEASURE_TO] = measure
+    x[col.N_MEASURED_LEFT] = max(min(last, rows - 1) - first + 1, 0)
+    t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
+    t[col.WINDOW_FROM], t[col.WINDOW_TO] = window
+    t[col.LAST_SAMPLE] = -np.inf
+    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM, col.NEXT_CLAIM]] = np.inf
+    return x, t
+
+
+def _slices(spare: int) -> IntMatrix:
+    """Slices that nobody has yet, each before the next one."""
     slices = np.zeros((spare, 4), np.int64)
     slices[:, col.SLICE_NEXT] = np.arange(1, spare + 1)
     slices[-1, col.SLICE_NEXT] = -1
-    x = np.zeros(col.INT_SCALARS, np.int64)
-    x[col.IDLE], x[col.STAMP], x[col.USE_HOST], x[col.WATCH] = gpus, 1, int(modelled), -1
-    x[col.SHARING], x[col.LAGS], x[col.ROTATES] = int(sharing), int(lags), int(rotates)
-    gpu, gpu_first = _gpus(node, places, sharing)
-    first, last = measure or (0, rows - 1)
-    x[col.MEASURE_FROM], x[col.MEASURE_TO] = first, last
-    x[col.N_MEASURED_LEFT] = max(min(last, rows - 1) - first + 1, 0)
-    t = np.zeros(col.FLOAT_SCALARS)
-    t[col.NOW] = t[col.BUSY_SINCE] = work.submit_s[0] if rows else 0.0
-    t[col.WINDOW_FROM], t[col.WINDOW_TO] = gantt_window
-    t[col.LAST_SAMPLE] = -np.inf
-    t[col.PATIENCE] = costs.patience_s
-    t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM, col.NEXT_CLAIM]] = np.inf
-    x[col.RESERVED] = -1
-    use[:, col.U_SINCE] = t[col.NOW]
-    nodes, room = len(node), 2 * most + 16
-    rows_of_tree, asked, claims = nobody(len(pool))
-    state = State(
-        f=f,
-        i=i,
-        node=node,
-        host=host,
-        pool=pool,
-        cls=cls,
-        slices=slices,
-        quota=quota,
-        use=use,
-        rows=rows_of_tree,
-        asked=asked,
-        claims=claims,
-        run=np.zeros(room, np.int64),
-        hot=np.zeros((col.HOT_COLUMNS, room)),
-        keys=np.zeros((4 if tiers or (tier != tier[:1]).any() else 3, room)),
-        heap=np.zeros(len(members), np.int64),
-        members=members,
-        events=np.zeros(rows + 1, np.int64),
-        tree=np.full(tree_size, np.inf),
-        speed=np.array(speed, np.float64, order="C"),
-        gpu=gpu,
-        gpu_first=gpu_first,
-        gpu_leaving=np.zeros(len(gpu), np.int64),
-        gpu_bound=np.zeros(len(gpu), np.int64),
-        gpu_gib=np.full(speed.shape[1], np.inf) if gpu_gib is None else np.asarray(gpu_gib, np.float64),
-        attempts=attempts,
-        attempt_of=attempt_of,
-        x=x,
-        t=t,
-        open=np.zeros((nodes, 4), np.int64),
-        open_host=np.zeros((nodes, 4)),
-        pick=np.zeros((gpus + 1, 2), np.int64),
-        order=np.zeros((3, room), np.int64),
-        scratch=np.zeros(room),
-        stops=np.zeros(most + 1, np.int64),
-        starts=np.zeros((most + 1, 4), np.int64),
-        failed=np.zeros(len(cls), np.int64),
-        lines=np.zeros(len(cls) + 1, np.int64),
-        series=np.zeros((_SERIES_ROWS, 4)),
-        segments=np.zeros((_SEGMENT_ROWS, 5)),
-        log=np.zeros((8 * most + 64, 3), np.int64),
-        **_seats(node, x, room, quota),
-    )
-    return lay_tenants(state, cluster, work.tenant.names)[0]
+    return slices
+
+
+def _for_walks(nodes: int, gpus: int, most: int, keys: int) -> dict[str, np.ndarray]:
+    """Running jobs, none yet, and what a decision works with; so many run at `most`."""
+    room = 2 * most + 16
+    return {
+        "run": np.zeros(room, np.int64), "hot": np.zeros((col.HOT_COLUMNS, room)), "keys": np.zeros((keys, room)),
+        "open": np.zeros((nodes, 4), np.int64), "open_host": np.zeros((nodes, 4)),
+        "pick": np.zeros((gpus + 1, 2), np.int64), "order": np.zeros((3, room), np.int64), "scratch": np.zeros(room),
+        "stops": np.zeros(most + 1, np.int64), "starts": np.zeros((most + 1, 4), np.int64),
+        "log": np.zeros((8 * most + 64, 3), np.int64),
+    }  # fmt: skip
 
 
 def _jobs(
@@ -281,149 +269,6 @@ def _seats(node: IntMatrix, x: Ints, room: int, quota: IntMatrix) -> dict[str, n
         "stale": np.zeros(nodes, np.int64),
         "shield": np.zeros(room, np.int64),
     }
-
-
-def _partition_of(work: Workload, cluster: Cluster) -> Ints:
-    """Partition of each job: the one named after its tenant, else the open one, else none (-1)."""
-    parts = list(cluster.partitions)
-    fallback = parts.index("") if "" in parts else -1
-    by_tenant = np.array([parts.index(t) if t in parts else fallback for t in work.tenant.names], np.int64)
-    return by_tenant[work.tenant.code]
-
-
-def _classes(
-    work: Workload, cluster: Cluster, f: np.ndarray, modes: Ints, pool: IntMatrix,
-    quota: IntMatrix, node: IntMatrix, host: np.ndarray, barred: Ints, nodes: Ints,
-) -> tuple[IntMatrix, Ints]:  # fmt: skip
-    part = _partition_of(work, cluster)
-    apart = (quota[:, col.Q_LIMIT] < col.UNLIMITED) | tells_apart(cluster)
-    tenant = np.where(apart[work.tenant.code], work.tenant.code, -1)
-    opened = [open_to(cluster, name) for name in work.tenant.names]
-    patterns = _distinct(barred)
-    pattern = np.searchsorted(patterns, barred)
-    shape = np.stack(
-        [work.gpus, modes[work.model.code], tenant, part, f[:, col.CPUS], f[:, col.MEM], pattern, nodes],
-        axis=1,
-    ).astype(np.float64)
-    unique, first, of = _unique_rows(shape)
-    cls = np.zeros((len(unique), col.CLASS_COLUMNS), np.int64)
-    for c, row in enumerate(first):
-        cls[c, col.C_GPUS], cls[c, col.C_MODE] = unique[c, 0], unique[c, 1]
-        cls[c, col.C_TENANT], cls[c, col.C_PART] = work.tenant.code[row], unique[c, 3]
-        cls[c, col.C_NODES] = unique[c, 7]
-        bits = int(patterns[int(unique[c, 6])])
-        cls[c, col.C_TYPE] = only_type(bits, int(pool[:, col.POOL_TYPE].max()) + 1)
-        mask = _pools_for(
-            cls[c, col.C_GPUS], int(unique[c, 7]), unique[c, 4:6], int(unique[c, 3]), bits, pool, node, host
-        )
-        if cls[c, col.C_GPUS] > quota[cls[c, col.C_TENANT], col.Q_LIMIT]:
-            mask = 0
-        cls[c, col.C_POOLS] = mask & opened[work.tenant.code[row]]
-    return cls, of
-
-
-def _pools_for(
-    gpus: int, nodes: int, host_need: Floats, part: int, barred: int, pool: IntMatrix, node: IntMatrix, host: np.ndarray
-) -> int:
-    """A bit for each pool that could hold such a gang if it were empty."""
-    mask = 0
-    for p, (lo, hi, kind) in enumerate(pool[:, [col.POOL_LO, col.POOL_HI, col.POOL_TYPE]].tolist()):
-        open_to_it = not (barred >> kind) & 1 and pool[p, col.POOL_PART] == part
-        if open_to_it and _holds(gpus, nodes, host_need, node, host, lo, hi):
-            mask |= 1 << p
-    return mask
-
-
-def pools_for(state: State, gpus: int, nodes: int, hosts: tuple[float, float], part: int, barred: int) -> int:
-    """The same for the tables of a cluster."""
-    return _pools_for(gpus, nodes, np.array(hosts), part, barred, state.pool, state.node, state.host)
-
-
-def _barred_types(speed: np.ndarray) -> Ints:
-    """Per row of the speeds, a bit for each GPU type on which such a job cannot run."""
-    return np.asarray((speed[:, :, 0] <= 0) @ (1 << np.arange(speed.shape[1], dtype=np.int64)), np.int64)
-
-
-def _other_types(work: Workload, cluster: Cluster) -> Ints:
-    """Per job, a bit for each GPU type but the one it names; all of them where the cluster does not have it."""
-    types = list(dict.fromkeys(group.gpu_type for group in cluster.groups))
-    every = (1 << len(types)) - 1
-    bits = [every ^ (1 << types.index(name)) if name in types else every if name else 0 for name in work.gpu_type.names]
-    return np.array(bits, np.int64)[work.gpu_type.code]
-
-
-def _distinct(values: np.ndarray) -> np.ndarray:
-    """`np.unique`, without loading masked arrays for it: that takes longer than a small run."""
-    ordered = np.sort(values)
-    new = np.ones(len(ordered), bool)
-    new[1:] = (ordered[1:] != ordered[:-1]) & ~np.isnan(ordered[:-1])
-    return np.asarray(ordered[new])
-
-
-def _unique_rows(table: np.ndarray) -> tuple[np.ndarray, Ints, Ints]:
-    """`np.unique` over rows with first index and inverse, column by column and without sorting rows.
-
-    Long tables have few different rows: their values are looked up, which is far cheaper than sorting positions.
-    """
-    code, codes = np.zeros(len(table), np.int64), np.zeros(min(len(table), 1), np.int64)
-    for column in np.ascontiguousarray(table.T):
-        if (column != column[:1]).any():
-            values = _distinct(column)
-            code = code * len(values) + np.searchsorted(values, column)
-            codes = _distinct(code)
-            code = np.searchsorted(codes, code)
-    first = np.zeros(len(codes), np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]  # of equal ones the last that is written stays: the first row
-    return table[first], first, code.astype(np.int64)
-
-
-def _holds(gpus: int, nodes: int, host_need: Floats, node: IntMatrix, host: np.ndarray, lo: int, hi: int) -> bool:
-    """Whether an empty pool can hold the gang at all."""
-    fed = node[lo:hi, col.NODE_SIZE].astype(np.float64)
-    for need, cap in zip(host_need, (col.HOST_CPU_CAP, col.HOST_MEM_CAP), strict=True):
-        if need > 0:
-            fed = np.minimum(fed, np.floor(host[lo:hi, cap] / (need / gpus) + 1e-9))
-    if nodes > 0:
-        return bool(gpus % nodes == 0 and (fed >= gpus // nodes).sum() >= nodes)
-    return bool(fed.sum() >= gpus)
-
-
-def _lay_out_classes(cls: IntMatrix, of: Ints, tier: Floats, i: IntMatrix, twins: bool) -> tuple[IntMatrix, Ints, int]:
-    """Give each class its stretch of the heap and of the backfill tree; a twin for relaxed placement."""
-    count = len(cls)
-    sizes = np.bincount(of, minlength=count)
-    order = np.lexsort((tier, of)) if (tier != tier[:1]).any() else np.argsort(of, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    for c in range(count):
-        i[order[offsets[c] : offsets[c + 1]], col.RANK] = np.arange(sizes[c])
-    leaves = np.array([1 << max(int(size - 1).bit_length(), 0) for size in sizes], np.int64)
-    trees = np.concatenate([[0], np.cumsum(2 * leaves)])
-    cls[:, col.C_OFFSET], cls[:, col.C_TREE], cls[:, col.C_LEAVES] = offsets[:-1], trees[:-1], leaves
-    cls[:, col.C_TWIN] = cls[:, col.C_HEAD] = -1
-    if not twins:
-        return cls, order.astype(np.int64), int(trees[-1])
-    twin = cls.copy()
-    twin[:, col.C_MODE] = col.ANYWHERE
-    twin[:, col.C_OFFSET] += len(of)
-    twin[:, col.C_TREE] += trees[-1]
-    twin[:, col.C_TWIN] = -2 - np.arange(count)
-    cls[:, col.C_TWIN] = np.arange(count) + count
-    return np.concatenate([cls, twin]), np.concatenate([order, order]).astype(np.int64), 2 * int(trees[-1])
-
-
-def _with_bound_classes(cls: IntMatrix, members: Ints, i: IntMatrix, most: int) -> tuple[IntMatrix, Ints]:
-    """Classes for suspended jobs, one each, before all others."""
-    cls[:, col.C_BOUND], cls[:, col.C_ROOM] = -1, np.diff(np.append(cls[:, col.C_OFFSET], len(members)))
-    if not most:
-        return cls, members
-    bound = np.zeros((most, col.CLASS_COLUMNS), np.int64)
-    bound[:, col.C_BOUND], bound[:, col.C_ROOM] = -2, 1
-    bound[:, col.C_TWIN] = bound[:, col.C_HEAD] = -1
-    bound[:, col.C_OFFSET] = len(members) + np.arange(most)
-    twin = cls[:, col.C_TWIN]
-    cls[:, col.C_TWIN] = np.where(twin >= 0, twin + most, np.where(twin < -1, twin - most, twin))
-    i[:, col.CLASS] += most
-    return np.concatenate([bound, cls]), np.concatenate([members, np.zeros(most, np.int64)])
 
 
 def _attempts(work: Workload) -> tuple[np.ndarray, IntMatrix]:

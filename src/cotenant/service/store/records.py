@@ -125,7 +125,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             job.rung, job.rung_s, job.message = CONTINUE, now_s, ""
         case "continued":
             job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
-            book.costs.add_resumed(job.spec.name, SUSPEND, data["seconds"])
+            book.costs.add_resumed(SUSPEND, data["seconds"])
             book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
             if job.rung == CONTINUE:
                 job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
@@ -193,7 +193,7 @@ def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None
     job.last.unsaved_s = unsaved_s
     job.last.suspensions += 1
     free_s = max(now_s - job.stop_asked_s, 0.0)
-    book.costs.add_taken(job.spec.name, SUSPEND, free_s, 0.0)
+    book.costs.add_taken(SUSPEND, free_s, 0.0)
     book.learned.add(SUSPENDING, phase_keys(job, job.last.gpu_type), free_s)
     job.state = move(job.id, job.state, JobState.SUSPENDED)
     job.stop_why = job.rung = ""
@@ -250,16 +250,16 @@ def _held_in_vain(book: Book, job: LiveJob, to: JobState, why: str, now_s: float
 
 def _count_costs(book: Book, job: LiveJob, data: dict[str, Any]) -> None:
     """What stopping this attempt cost, and what going on after the one before did."""
-    attempt, name = job.last, job.spec.name
+    attempt = job.last
     if "stop_s" in data:
         attempt.rung = data.get("rung", STOP)
-        book.costs.add_taken(name, attempt.rung, attempt.stop_s, attempt.lost_s)
+        book.costs.add_taken(attempt.rung, attempt.stop_s, attempt.lost_s)
     elif data.get("rung") == SUSPEND:
         attempt.rung = SUSPEND
-        book.costs.add_lost(name, SUSPEND, attempt.lost_s)
+        book.costs.add_lost(SUSPEND, attempt.lost_s)
     if "restore_s" in data:
         before = job.attempts[-2].rung if len(job.attempts) > 1 else ""
-        book.costs.add_resumed(name, before or ASK, attempt.restore_s)
+        book.costs.add_resumed(before or ASK, attempt.restore_s)
 
 
 def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str) -> None:
