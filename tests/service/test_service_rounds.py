@@ -280,7 +280,7 @@ def test_a_policy_that_thinks_long_is_never_asked_twice_at_once(rig: Rig, monkey
     """When time is up the last plan stays; the answer that comes late is taken before the next question."""
     jobs = [rig.submit("sleep infinity", model=model) for model in MODELS]
     play(rig, 2 * ROUND_S)
-    policy, budget = rig.service.planner.live.policy, rig.service.planner.budget
+    policy, budget = rig.service.planner.live.policy, rig.service.planner.live.budget
     assert isinstance(policy, RoundPolicy)
     budget.seconds = 0.0
     go_on, inside, most = threading.Event(), [0], [0]

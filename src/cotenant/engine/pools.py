@@ -90,13 +90,28 @@ def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: fl
 
 
 @kernel
-def _let_go_on(s: State) -> None:
-    """Whoever was to stop goes on where he is if nobody comes there: idle GPUs are to be dealt to whoever wants them,
-    and where stopping takes time nobody is stopped to have his own GPUs back."""
+def _beside_kept(s: State, job: int, mark: Ints) -> bool:
+    """Whether somebody else keeps the GPUs of a running job: its host, or another guest whom a host leaves behind."""
+    at = s.i[job, SLICE]
+    g, mask = s.gpu_first[s.slices[at, SLICE_NODE]], s.slices[at, SLICE_MASK]
+    while not mask & 1:
+        mask >>= 1
+        g += 1
+    found = False
+    for place in range(s.gpu.shape[1]):
+        other = s.gpu[g, place]
+        found = found or (other >= 0 and other != job and mark[other] == _KEPT)
+    return bool(found)
+
+
+@kernel
+def _let_go_on(s: State, mark: Ints) -> None:
+    """Whoever was to stop goes on where he is if nobody comes or stays there: idle GPUs are to be dealt to who wants
+    them, and where stopping takes time nobody is stopped to have his own GPUs back."""
     kept = 0
     for k in range(s.x[N_STOPS]):
         job = s.stops[k]
-        stays = s.i[job, HOST] < 0 and not planned_on(s, s.i[job, SLICE])
+        stays = s.i[job, HOST] < 0 and not planned_on(s, s.i[job, SLICE]) and not _beside_kept(s, job, mark)
         if not (stays and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job)):
             s.stops[kept] = job
             kept += 1
@@ -137,7 +152,7 @@ def _stay_or_leave(s: State, rows: Ints, pools: Ints, hosts: Ints, mark: Ints) -
     for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
         job = rows[k]
         guest = hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[job] != _KEPT
-        if guest and mark[s.i[job, HOST]] != _KEPT:
+        if guest and not _beside_kept(s, job, mark):
             _keeps(s, job, pools[k], mark)
 
 
@@ -202,7 +217,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         if mark[rows[k]] == _MISSED and s.i[rows[k], STATE] == RUNNING:
             plan_stop(s, rows[k])
     if missed > 0 and s.x[LAGS] == 1:
-        _let_go_on(s)
+        _let_go_on(s, mark)
     commit(s, rule, now)
     for k in range(len(rows)):
         mark[rows[k]] = 0

@@ -100,7 +100,7 @@ class TruePlanner(Planner):
         book, options = book or self._store.book, self._options
         return TrueSession(
             self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings,
+            openings=self._openings,
         )  # fmt: skip
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:

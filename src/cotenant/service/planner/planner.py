@@ -29,7 +29,6 @@ from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.acts import acts_of, lines_of, waiting_line
 from cotenant.service.planner.ahead import AheadStarts
-from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.planner.forecast import Patience, forecast
 from cotenant.service.planner.memory import told
@@ -62,7 +61,6 @@ class Planner:
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
-        self.budget = Budget(options.budget_s)
         wanted = options.prefetch_starts and bool(reports.addresses) and capabilities().exact_gpus
         apart = capabilities().isolation != "none"
         self._services = LiveServices(store, reports)
@@ -142,7 +140,7 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, book or self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings, use_of=self._use_of, past_of=self._past.of,
+            openings=self._openings, use_of=self._use_of, past_of=self._past.of,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:

@@ -58,7 +58,7 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        *, costs: StopCosts | None = None, budget: Budget, openings: Openings,
+        *, openings: Openings, costs: StopCosts | None = None,
         use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._labels = policy, book, reports, openings.labels
@@ -84,7 +84,7 @@ class Session:
         self.engine = Engine(self.tables, self._policy, rule, defrag=Defragmenter() if options.defrag else None)
         self._pasts = TenantPasts(book, self.tables, past_of)
         self._past = Relearned(self.engine, self.tables, lambda: self._policy.rule(context_of(book, options)), now_s)
-        self._budget, self._checks = budget, options.check_invariants
+        self.budget, self._checks = Budget(options.budget_s), options.check_invariants
         self._parting: list[str] = []
         self._kinds, self.late, self._recalled, self._told = 0, 0, False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
@@ -116,7 +116,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
-        return self._budget.busy
+        return self.budget.busy
 
     def news(self) -> tuple[Words, set[str]]:
         """What jobs say that have spoken since this was asked last; some jobs on GPUs whose like were measured."""
@@ -162,7 +162,7 @@ class Session:
                 check(self.tables.state)
             return decision
 
-        decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
+        decision = self.budget.decide(think) if self.traits.plans or self.traits.computed else think()
         self.late = int(decision is None)
         return decision
 
@@ -176,7 +176,7 @@ class Session:
 
     def finish_decision(self) -> Decision | None:
         """The decision that was in the making, once it is there."""
-        decision = self._budget.decide()
+        decision = self.budget.decide()
         self.late = int(decision is None)
         return decision
 
