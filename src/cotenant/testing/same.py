@@ -26,6 +26,7 @@ from cotenant.engine.observe import places_of
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.failure_rule import FailureRule
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.decision import Act
@@ -40,6 +41,7 @@ from cotenant.testing.truth import TrueWorld, Truth
 Stream = list[tuple[float, Transition]]
 _CALLER = Caller("root", Role.ADMIN)
 _MOST_LOOKS = 50  # at one instant
+_NEVER = FailureRule.parse("never")  # in a simulation failures of jobs speak against no node
 
 
 class TrueSession(Session):
@@ -128,7 +130,7 @@ class LiveRun:
             MemoryJournal(MemoryStore(), clock=self._clock), self.world, home=home, policy=experiment.policy,
             grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True,
             round_s=experiment.round_s, max_suspended=costs.most_suspended if costs.suspends else 0,
-            defrag=experiment.defrag, planner=lambda core: TruePlanner(self, core),
+            defrag=experiment.defrag, failure_rule=_NEVER, planner=lambda core: TruePlanner(self, core),
         )  # fmt: skip
         self.service.reconcile()
 
