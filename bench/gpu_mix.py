@@ -3,10 +3,10 @@
     python -m bench.gpu_mix --state DIR [--phase profile,live,table] [--policies fifo,srtf] [--seconds-left 500]
     python -m bench.gpu_mix --state DIR --stand-in          # without a GPU: timed waits in the place of training
 
-profile  `cotenant profile` of every model, at most 40 s each, then of pairs while `--pairs-s` last; `--again
-         sjf-bsbf,gandiva`: how models start, run and leave is measured anew before these plays, for them and all later
-live     per policy: `cotenant serve`, the jobs submitted some seconds apart, `whatif` after the last one, until all end
-table    the simulator on the same submissions, from the profile alone; errors of forecasts; what must be shown, with
+profile  `cotenant profile` of every model, at most 40 s each, then of pairs while `--pairs-s` last
+live     per policy: `cotenant serve`, the jobs submitted some seconds apart, `whatif` after the last one, until all
+         end; simulator and service know the profile as the plays before have renewed it (`bench.gpu_mix_renew`)
+table    the simulator on the same submissions, from that profile alone; errors of forecasts; what must be shown, with
          targets; exit code 1 where one is missed
 
 Everything is kept in DIR (`mix.json`, `profile.json`), and what is done is not done again: a call that has too few
@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -28,11 +27,13 @@ from typing import Any
 from bench.gpu_mix_jobs import MIX, PLAYS, Play, Setting
 from bench.gpu_mix_live import Shell, play_live
 from bench.gpu_mix_profile import measure, measure_pairs
+from bench.gpu_mix_renew import renewed
 from bench.gpu_mix_table import alone_s, live_times, show, show_runs, simulated, verdicts
-from cotenant.workload.profiles.profile_file import load_profile_file
+from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
 
 PHASES = ("profile", "live", "table")
-SPARE_S = 25.0  # for starting a service, asking and ending
+SPARE_S = 20.0  # for starting a service, asking and ending
+LONGEST, LONGEST_SHARED = 1.15, 0.85  # of what all jobs take one after the other, alone
 UNFINISHED = 3
 
 
@@ -42,7 +43,7 @@ class Kept:
     def __init__(self, folder: Path) -> None:
         self.file = folder / "mix.json"
         folder.mkdir(parents=True, exist_ok=True)
-        self.data: dict[str, Any] = {"profile_s": {}, "pairs_s": 0.0, "runs": {}}  # and `again`: the same before plays
+        self.data: dict[str, Any] = {"profile_s": {}, "pairs_s": 0.0, "runs": {}}
         if self.file.exists():
             self.data = json.loads(self.file.read_text())
 
@@ -72,7 +73,6 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(PLAYS))
     parser.add_argument("--seconds-left", type=float, default=540.0)
     parser.add_argument("--pairs-s", type=float, default=150.0, help="seconds for pairs, all together")
-    parser.add_argument("--again", default="", help="plays before which models are profiled once more")
     parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
     options = parser.parse_args()
     busy_dir = options.state.absolute() / "busy" if options.stand_in else None
@@ -86,7 +86,7 @@ def main() -> None:
     if "profile" in phases:
         done = profile(setting, kept, call, options.pairs_s)
     if "live" in phases and done:
-        done = live(setting, kept, call, plays, options.again.split(","))
+        done = live(setting, kept, call, plays)
     fine = table(setting, kept) if "table" in phases else True
     sys.exit(UNFINISHED if not done else int(not fine))
 
@@ -110,41 +110,30 @@ def profile(setting: Setting, kept: Kept, call: Call, pairs_s: float) -> bool:
     return True
 
 
-def look_again(setting: Setting, kept: Kept, call: Call, play: Play) -> bool:
-    """Profile all models once more into the setting's own file, which begins as the usual one; whether all is done."""
-    if not setting.profile.exists():
-        shutil.copy(setting.state / "profile.json", setting.profile)
-    took_s = kept.data.setdefault("again", {}).setdefault(play.name, {})
-    for member in reversed(MIX):
-        if member.model in took_s:
-            continue
-        if call.left_s < 40:
-            return unfinished(f"profile of {member.model} before {play.name}")
-        took_s[member.model] = measure(Shell(setting.state), setting, member, again=True)
-        kept.save()
-    print(f"profiled all again in {sum(took_s.values()):.0f} s, before {play.name}", flush=True)
-    return True
-
-
-def live(setting: Setting, kept: Kept, call: Call, plays: list[Play], again: Sequence[str]) -> bool:
+def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
     """Play what was not played yet; whether all is done."""
+    runs = kept.data["runs"]
     for play in plays:
-        if play.name in again:
-            setting = replace(setting, profile_name=f"profile-{play.name}.json")
-        if play.name in kept.data["runs"]:
+        if play.name in runs:
             continue
-        if play.name in again and not look_again(setting, kept, call, play):
-            return False
-        file = load_profile_file(setting.profile)
+        file = profile_for(setting, kept, list(runs))
+        file.save(setting.known)
         expected = {member.model: alone_s(file, member.model, setting.steps(member)) for member in MIX}
-        longest_s = sum(expected.values()) * 1.3
+        longest_s = sum(expected.values()) * (LONGEST_SHARED if play.shares else LONGEST)
         if call.left_s < longest_s + SPARE_S:
             return unfinished(f"{play.name}, which may take {longest_s + SPARE_S:.0f} s")
-        kept.data["runs"][play.name] = run = play_live(setting, play, expected)
+        began = time.monotonic()
+        runs[play.name] = run = play_live(setting, play, expected) | {"after": list(runs)}
         kept.save()
         times = live_times(run)
-        print(f"{play.name}: average JCT {times.jct_s:.1f} s, makespan {times.makespan_s:.1f} s", flush=True)
+        said = f"average JCT {times.jct_s:.1f} s, makespan {times.makespan_s:.1f} s"
+        print(f"{play.name}: {said}, all in {time.monotonic() - began:.1f} s", flush=True)
     return True
+
+
+def profile_for(setting: Setting, kept: Kept, after: Sequence[str]) -> ProfileFile:
+    """What was measured, renewed by these plays."""
+    return renewed(load_profile_file(setting.profile), [kept.data["runs"][name] for name in after])
 
 
 def unfinished(what: str) -> bool:
@@ -157,15 +146,14 @@ def table(setting: Setting, kept: Kept) -> bool:
     """Compare and print; whether everything was shown."""
     runs = kept.data["runs"]
     steps = {member.model: setting.steps(member) for member in MIX}
-    files = {name: setting.state / run.get("profile", setting.profile_name) for name, run in runs.items()}
-    sims = {name: simulated(files[name], PLAYS[name], run, steps) for name, run in runs.items()}
+    sims = {
+        name: simulated(profile_for(setting, kept, run.get("after", ())), PLAYS[name], run, steps)
+        for name, run in runs.items()
+    }
     reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}
     show_runs(runs, sims)
     print()
-    took_s = dict(kept.data["profile_s"])
-    for play, again in kept.data.get("again", {}).items():
-        took_s |= {f"{model} before {play}": seconds for model, seconds in again.items()}
-    return show(verdicts(runs, sims, reference, took_s))
+    return show(verdicts(runs, sims, reference, kept.data["profile_s"]))
 
 
 if __name__ == "__main__":

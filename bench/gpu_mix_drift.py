@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
@@ -32,7 +31,6 @@ from cotenant.workload.profiles.profile_file import MeasuredPair, ProfileFile, l
 
 DAYS = {"this": "", "earlier": "-earlier"}
 STEPS = {member.model: member.steps for member in MIX}
-ORDERS_WITHIN = 0.05  # of plays that do not share
 BUSY = ((0.0, 0.7), (0.7, 1.0), (1.0, 2.0))  # what two want of the GPU's time
 
 
@@ -57,7 +55,7 @@ def machine(day: str, runs: Mapping[str, Run], file: ProfileFile) -> None:
     starts: dict[str, list[float]] = {"alone": [], "beside others": []}
     for name, run in runs.items():
         spans = {job["name"]: _span(run, job["id"], file, job["name"]) for job in run["jobs"]}
-        shares = PLAYS[name].within > ORDERS_WITHIN
+        shares = PLAYS[name].shares
         took, said = 0.0, 0.0
         for model, span in spans.items():
             if span is None:
@@ -165,18 +163,16 @@ def replay(day: str, runs: Mapping[str, Run], file: ProfileFile, other: ProfileF
         "the other day's": lambda: other.pairs,
         "no loss": lambda: tuple(replace(pair, a_speed=1.0, b_speed=1.0) for pair in file.pairs),
     }
-    names = [name for name in runs if PLAYS[name].within > ORDERS_WITHIN]
+    names = [name for name in runs if PLAYS[name].shares]
     print(f"\n{day} day, average JCT and makespan, simulated over live")
     print(f"  {'':16}" + "".join(f"{name:>16}" for name in names))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profile.json"
-        for way, made in ways.items():
-            replace(file, pairs=made()).save(path)
-            cells = []
-            for name in names:
-                live, said = live_times(runs[name]), simulated(path, PLAYS[name], runs[name], STEPS)
-                cells.append(f"{said.jct_s / live.jct_s - 1:+.1%} {said.makespan_s / live.makespan_s - 1:+.1%}")
-            print(f"  {way:16}" + "".join(f"{cell:>16}" for cell in cells))
+    for way, made in ways.items():
+        pairs_of_day = replace(file, pairs=made())
+        cells = []
+        for name in names:
+            live, said = live_times(runs[name]), simulated(pairs_of_day, PLAYS[name], runs[name], STEPS)
+            cells.append(f"{said.jct_s / live.jct_s - 1:+.1%} {said.makespan_s / live.makespan_s - 1:+.1%}")
+        print(f"  {way:16}" + "".join(f"{cell:>16}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 GAP_S = 4.0  # between two submissions
+ORDERS_WITHIN = 0.05  # how far the simulator may be off where nobody shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ class Play:
     within: float = 0.10
     foretells: float = 0.15
 
+    @property
+    def shares(self) -> bool:
+        """Whether jobs may share the GPU."""
+        return self.within > ORDERS_WITHIN
+
     def policy_for(self, lengths_s: Iterable[float]) -> str:
         """The policy with what depends on the jobs: a threshold at which one of them is about to end is a toss-up."""
         ordered = sorted(lengths_s)[1:]
@@ -75,25 +81,24 @@ class Play:
 PLAYS = {
     play.name: play
     for play in (
-        Play("fifo", "fifo", within=0.05, foretells=0.10),
-        Play("srtf", "srtf", within=0.05, foretells=0.10),
-        Play("tiresias-l", "tiresias-l:threshold={between}", saves=False, within=0.05, foretells=0.10),
+        Play("fifo", "fifo", within=ORDERS_WITHIN, foretells=0.10),
         Play("sjf-bsbf", "sjf-bsbf"),
         Play("sjf-ffs", "sjf-ffs", share="mps"),
         Play("gandiva", "gandiva:quantum=15,watch_s=5,trial_s=5"),
         Play("antman", "antman:control_s=2"),
         Play("muri-s", "muri-s"),
+        Play("srtf", "srtf", within=ORDERS_WITHIN, foretells=0.10),
+        Play("tiresias-l", "tiresias-l:threshold={between}", saves=False, within=ORDERS_WITHIN, foretells=0.10),
     )
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`; by which profile."""
+    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`."""
 
     state: Path
     busy_dir: Path | None = None
-    profile_name: str = "profile.json"
 
     @property
     def stand_in(self) -> bool:
@@ -103,7 +108,12 @@ class Setting:
     @property
     def profile(self) -> Path:
         """The file of what `cotenant profile` has measured."""
-        return self.state / self.profile_name
+        return self.state / "profile.json"
+
+    @property
+    def known(self) -> Path:
+        """The same as the plays so far have renewed it: what the next one is given."""
+        return self.state / "known.json"
 
     def steps(self, member: Member) -> int:
         """How many steps it makes."""
@@ -111,7 +121,7 @@ class Setting:
 
     def command(self, member: Member, steps: int, saves: bool = True) -> str:
         """What a job of the mix runs."""
-        keeps = [] if saves else ["--no-save"]
+        keeps = ["--times"] if saves else ["--times", "--no-save"]
         if self.busy_dir is None:
             script = ROOT / "examples" / "train" / member.script
             words = [sys.executable, str(script), "--size", member.size, "--steps", str(steps)]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from bench.gpu_mix_jobs import GAP_S, MIX, ROOT, Play, Setting
 
 KEPT = ("why", "rung", "gain_s", "cost_s", "worth", "exit_code", "code", "signal", "level", "free_s", "lost_s", "step")
 PATIENCE_S = 400.0
+POINTS_S = 0.5
 
 
 class Shell:
@@ -68,7 +70,7 @@ def serving(home: Path, words: Sequence[str]) -> Iterator[Shell]:
 def served(setting: Setting, policy: str, share: str) -> Iterator[Shell]:
     """A service under a policy, which knows the profile of the mix."""
     words = ["--policy", policy, "--share", share, *(["--gpus", "1"] if setting.stand_in else [])]
-    words += ["--profile", str(setting.profile)] if setting.profile.exists() else []
+    words += ["--profile", str(setting.known)]
     folder = tempfile.TemporaryDirectory(prefix="cotenant-mix-", ignore_cleanup_errors=True)
     with folder as home, serving(Path(home), words) as shell:
         yield shell
@@ -86,14 +88,14 @@ def play_live(setting: Setting, play: Play, expected: Mapping[str, float]) -> di
         foretold = shell.ask("whatif", "--policy", policy)
         listed = shell.ask("ps")
         shell.run("wait", *ids, "--timeout", str(PATIENCE_S), check=False)
-        jobs = [shell.ask("show", job) for job in ids]
+        with ThreadPoolExecutor(len(ids)) as many:
+            jobs = list(many.map(lambda job: _kept(shell, job), ids))
         return {
             "policy": policy,
             "share": play.share,
-            "profile": setting.profile_name,
             "whatif": foretold,
             "ps": [{key: row.get(key) for key in row if key in ("id", "state") or "expected" in key} for row in listed],
-            "jobs": [_kept(shell, job) for job in jobs],
+            "jobs": jobs,
             "events": _events(shell),
             "calibration": shell.ask("forecast", "evaluate", check=False),
         }
@@ -109,13 +111,23 @@ def _job_files(setting: Setting, play: Play, expected: Mapping[str, float]) -> l
     return files
 
 
-def _kept(shell: Shell, job: dict[str, Any]) -> dict[str, Any]:
-    lines = [line for line in shell.run("logs", job["id"], check=False).splitlines() if line.startswith("{")]
+def _kept(shell: Shell, number: str) -> dict[str, Any]:
+    job = shell.ask("show", number)
+    lines = [line for line in shell.run("logs", number, check=False).splitlines() if line.startswith("{")]
     kept = {key: job[key] for key in ("id", "name", "state", "reason", "submitted_s", "started_s", "ended_s")}
-    loss = json.loads(lines[-1])["loss"] if lines else None
+    said = json.loads(lines[-1]) if lines else {"loss": None}
     if job["state"] != "succeeded":
-        kept["stderr"] = shell.run("logs", job["id"], "--stderr", check=False)[-1500:]
-    return {**kept, "attempts": len(job["attempts"]), "loss": loss}
+        kept["stderr"] = shell.run("logs", number, "--stderr", check=False)[-1500:]
+    return {**kept, "attempts": len(job["attempts"]), "loss": said["loss"], "points": _thinned(said.get("times", ()))}
+
+
+def _thinned(times: Sequence[float]) -> list[tuple[float, int]]:
+    """When so many steps of the last attempt were done, twice a second or less: its first step, some, and its last."""
+    kept: list[tuple[float, int]] = []
+    for done, at_s in enumerate(times, 1):
+        if not kept or at_s - kept[-1][0] >= POINTS_S or done == len(times):
+            kept.append((at_s, done))
+    return kept
 
 
 def _events(shell: Shell) -> list[dict[str, Any]]:

@@ -12,18 +12,14 @@ from bench.gpu_mix_jobs import MIX, Member, Setting
 from bench.gpu_mix_live import Shell
 from bench.gpu_mix_table import PROFILE_S
 
-AGAIN_S = 45.0  # budget of a second look, which is over when the speed is steady: about 15 s
 MARGIN_S = 4.0  # of a profile's time, for starting and ending the command
 SHARES = {True: "time", False: "time,mps"}  # with stand-ins, on the GPU
 
 
-def measure(shell: Shell, setting: Setting, member: Member, again: bool = False) -> float:
-    """Profile one model, or how it starts, runs and leaves by now; how long it took."""
+def measure(shell: Shell, setting: Setting, member: Member) -> float:
+    """Profile one model; how long it took."""
     began = time.monotonic()
-    if again:
-        words = ["--budget", f"{AGAIN_S:g}", "--measure", "none", "--again"]
-    else:
-        words = ["--budget", f"{PROFILE_S - MARGIN_S:g}", "--measure", "suspend,restart,batches"]
+    words = ["--budget", f"{PROFILE_S - MARGIN_S:g}", "--measure", "suspend,restart,batches"]
     print(shell.run("profile", "--jobs", str(_file(setting, [member])), "--out", str(setting.profile), *words))
     return time.monotonic() - began
 

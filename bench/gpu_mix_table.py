@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from bench.gpu_mix_jobs import MIX, PLAYS, Play
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Codes, make_workload
 from cotenant.sim.driver import Experiment, simulate
-from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
+from cotenant.workload.profiles.profile_file import ProfileFile
 
 LOSS_WITHIN = 1e-3
 FACTOR = 2.5  # of sharing over fifo
@@ -65,12 +66,11 @@ def alone_s(file: ProfileFile, model: str, steps: int) -> float:
     return float(np.nansum([cycle.start_s, work_s(file, model, steps - 1), cycle.exit_s]))
 
 
-def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Times:
+def simulated(file: ProfileFile, play: Play, run: Run, steps: Mapping[str, int]) -> Times:
     """What the simulator says of the same submissions under the same policy, from the profile alone.
 
     A run of an earlier version may say how its policy is to be played today (`played_as`).
     """
-    file = load_profile_file(path)
     jobs = run["jobs"]
     first_s = min(job["submitted_s"] for job in jobs)
     names = [job["name"] for job in jobs]
@@ -84,12 +84,15 @@ def simulated(path: Path, play: Play, run: Run, steps: Mapping[str, int]) -> Tim
         priority=np.array([-int(name in spare) for name in names]),
     )
     costs = f"profile:max_suspended=8,saves={str(play.saves).lower()}"
-    outcome = simulate(
-        Experiment(
-            work, Cluster.parse(f"1x1:{file.reference}"), run.get("played_as", run["policy"]), costs=costs,
-            profile=f"{path}:sharing={run['share']}", compiled=False,
-        )
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        file.save(path)
+        outcome = simulate(
+            Experiment(
+                work, Cluster.parse(f"1x1:{file.reference}"), run.get("played_as", run["policy"]), costs=costs,
+                profile=f"{path}:sharing={run['share']}", compiled=False,
+            )
+        )  # fmt: skip
     each_s = dict(zip(names, outcome.jct_s.tolist(), strict=True))
     return Times(float(outcome.jct_s.mean()), float(outcome.finish_s.max()), each_s)
 

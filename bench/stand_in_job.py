@@ -30,6 +30,7 @@ def main() -> None:
     parser.add_argument("--gpu", type=float, default=0.04, help="seconds of a step on the GPU, alone")
     parser.add_argument("--batch", type=int, default=0, help="samples per step, for what the runtime is told")
     parser.add_argument("--busy-dir", type=Path, required=True, help="where those that use the GPU leave marks")
+    parser.add_argument("--times", action="store_true", help="print when each step was done, Unix seconds")
     parser.add_argument("--no-save", action="store_true", help="it cannot save, and is suspended instead")
     args = parser.parse_args()
     busy = args.gpu / (args.host + args.gpu)
@@ -45,15 +46,17 @@ def main() -> None:
             job.save(save)
             job.restore(lambda path: state.update(json.loads((path / "state.json").read_text())))
         time.sleep(args.start)
-        first = job.step
+        first, times = job.step, []
         for step in job.steps(args.steps):
             mark.touch()
             cold = COLD[step - first] if step - first < len(COLD) else 1.0
             wait(args.host + cold * args.gpu * (1 + others(args.busy_dir, mark)))
             state["loss"] += math.sin(step) / (step + 1)
             job.report(loss=state["loss"])
+            times.append(round(time.time(), 3))
         mark.unlink(missing_ok=True)
-        print(json.dumps({"steps": args.steps, "loss": state["loss"]}), flush=True)
+        said = {"steps": args.steps, "loss": state["loss"]}
+        print(json.dumps(said | ({"times": times} if args.times else {})), flush=True)
 
 
 def wait(seconds: float) -> None:

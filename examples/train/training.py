@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ class Task:
 
 
 def main(about: str | None, sizes: Mapping[str, Size], build: Callable[[Size, torch.device], Task]) -> None:
-    """Train, and print the loss of the last step as JSON."""
+    """Train, and print the loss of the last step as JSON, with `--times` also when each step was done."""
     args = _parser(about, sizes).parse_args()
     size = sizes[args.size]
     steps, samples = args.steps or size.steps, args.batch or size.batch
@@ -65,12 +66,14 @@ def main(about: str | None, sizes: Mapping[str, Size], build: Callable[[Size, to
         else:
             runtime_torch.attach(job, model=task.model, optimizer=optimizer)
         generator, loss = torch.Generator(device), float("nan")
+        times: list[float] = []
         for step in job.steps(steps):
             parts = job.accumulation if task.cuttable else 1
             batch = task.draw(generator.manual_seed(step), job.batch_size * job.accumulation)
             loss = train(task, optimizer, batch, parts, partial(runtime_torch.saved_on_host, job))
             job.report(loss=loss)
-        print(json.dumps({"steps": steps, "loss": loss}), flush=True)
+            times.append(round(time.time(), 3))
+        print(json.dumps({"steps": steps, "loss": loss} | ({"times": times} if args.times else {})), flush=True)
 
 
 def train(task: Task, optimizer: torch.optim.Optimizer, batch: Batch, parts: int, keep: Keep = nullcontext) -> float:
@@ -95,6 +98,7 @@ def _parser(about: str | None, sizes: Mapping[str, Size]) -> argparse.ArgumentPa
     parser.add_argument("--steps", type=int, default=0, help="else what belongs to the size")
     parser.add_argument("--batch", type=int, default=0, help="samples per step; else what belongs to the size")
     parser.add_argument("--no-save", action="store_true", help="it cannot save, and is suspended instead")
+    parser.add_argument("--times", action="store_true", help="print when each step was done, Unix seconds")
     parser.add_argument("--device", default="", help="cuda or cpu; else a GPU if there is one")
     return parser
 

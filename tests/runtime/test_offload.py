@@ -74,7 +74,7 @@ def test_activations_wait_on_the_host_while_a_job_is_squeezed(monkeypatch: pytes
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(32, 32), torch.nn.Tanh(), torch.nn.Linear(32, 1))
         with runtime.job() as job:
-            assert job.squeezed == (granted == "12")
+            assert (job.squeezed, job.gpu_mem_missing_gib) == ((True, 4.0) if granted == "12" else (False, 0.0))
             hooks = saved_on_host(job, least=least)
             assert isinstance(hooks, nullcontext) == (granted == "16")
             with hooks:
@@ -86,3 +86,11 @@ def test_activations_wait_on_the_host_while_a_job_is_squeezed(monkeypatch: pytes
     device, kept = moved.pack(torch.ones(8))
     assert (moved.bytes, moved.unpack((device, kept)).tolist()) == (32, [1.0] * 8)
     assert moved.pack(model[0].weight) == (None, model[0].weight)
+
+
+def test_no_more_activations_wait_on_the_host_than_are_missing() -> None:
+    torch = pytest.importorskip("torch")
+    moved = HostActivations(torch, pin=False, least=1, most=48)
+    kept = [moved.pack(torch.ones(8)) for _ in range(3)]  # 32 bytes each
+    assert [device is None for device, _ in kept] == [False, False, True]
+    assert moved.bytes == 64

@@ -183,7 +183,13 @@ class Job:
     @property
     def squeezed(self) -> bool:
         """Whether that is less than it needs at its peak (`gpu_mem` of its job file)."""
-        return 0 < self.gpu_mem_gib < number(os.environ.get("COTENANT_GPU_MEM_PEAK_GIB"), 0.0) - 1e-6
+        return self.gpu_mem_missing_gib > 0
+
+    @property
+    def gpu_mem_missing_gib(self) -> float:
+        """How much less that is, GiB per GPU; 0 where it has all that it needs."""
+        granted, peak = self.gpu_mem_gib, number(os.environ.get("COTENANT_GPU_MEM_PEAK_GIB"), 0.0)
+        return peak - granted if 0 < granted < peak - 1e-6 else 0.0
 
     @property
     def learning_rate_scale(self) -> float:

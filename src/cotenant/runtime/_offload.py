@@ -10,6 +10,7 @@ backward pass, are for scripts that ask for it (`HostActivations`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -67,17 +68,19 @@ class HostMemory:
 class HostActivations:
     """Hooks for `torch.autograd.graph.saved_tensors_hooks`: large tensors that a forward pass keeps wait on the host.
 
-    Parameters stay, for they are on the GPU anyhow. `least` are the bytes from which on a copy is worth it.
+    Parameters stay, for they are on the GPU anyhow. `least` are the bytes from which on a copy is worth it, `most` how
+    many are to be moved: the first ones, which the backward pass needs last.
     """
 
-    def __init__(self, torch: Any, pin: bool = True, least: int = 2**20) -> None:
-        self._torch, self._pin, self._least = torch, pin, least
+    def __init__(self, torch: Any, pin: bool = True, least: int = 2**20, most: float = math.inf) -> None:
+        self._torch, self._pin, self._least, self._most = torch, pin, least, most
         self.bytes = 0  # moved so far
 
     def pack(self, tensor: Any) -> tuple[Any, Any]:
         """To the host, with where it belongs; small ones and parameters stay."""
         size = tensor.numel() * tensor.element_size()
-        if size < self._least or (tensor.is_leaf and tensor.requires_grad) or tensor.is_sparse:
+        enough = self.bytes >= self._most
+        if enough or size < self._least or (tensor.is_leaf and tensor.requires_grad) or tensor.is_sparse:
             return None, tensor
         held = self._torch.empty(tensor.size(), dtype=tensor.dtype, layout=tensor.layout, pin_memory=self._pin)
         held.copy_(tensor, non_blocking=self._pin)

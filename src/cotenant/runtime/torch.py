@@ -23,6 +23,7 @@ from .protocol import Settings
 
 FILE = "state.pt"
 HEADROOM = 0.9  # of the limit, for what the allocator cannot use
+_MOVED_MORE, _MOVED_MORE_GIB = 1.25, 1.0  # activations: times what is missing, and for what the allocator cannot join
 _LONGEST_SUSPENSION = timedelta(days=30)  # ranks wait for each other also while the scheduler has stopped them all
 
 
@@ -142,12 +143,14 @@ def saved_on_host(job: Job, *, least: int = 2**20) -> AbstractContextManager[Any
         loss = model(batch).mean()
     loss.backward()
 
-    Slower by two copies of them, so only for jobs whose memory they are; with all its memory nothing changes.
+    As many as are missing, and somewhat more for what the allocator cannot join. Slower by two copies of them, so only
+    for jobs whose memory they are; with all its memory nothing changes.
     """
     torch: Any = import_module("torch")
     if not job.squeezed:
         return nullcontext()
-    moved = HostActivations(torch, torch.cuda.is_available(), least)
+    most = (_MOVED_MORE * job.gpu_mem_missing_gib + _MOVED_MORE_GIB) * 2**30
+    moved = HostActivations(torch, torch.cuda.is_available(), least, most)
     hooks: AbstractContextManager[Any] = torch.autograd.graph.saved_tensors_hooks(moved.pack, moved.unpack)
     return hooks
 

@@ -1,0 +1,69 @@
+"""A profile brought up to date by plays that have ended: how models start, run alone and leave by now.
+
+A machine is not as fast at one time as ten minutes later. Every play measures it again at no cost: a job that was never
+stopped or held back tells how long such a job takes to start and to leave, and one that was alone while it made its
+steps how fast it is. Each figure goes half of the way from what was believed to what was seen: all of it would follow
+the luck of one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from bench.gpu_mix_jobs import MIX
+from cotenant.workload.profiles.profile_file import ProfileFile
+
+Run = Mapping[str, Any]  # as `gpu_mix_live.play_live` keeps it
+WEIGHT = 0.5
+IN_COMPANY = 0.05  # of its time may be beside others
+LEAST_STEPS = 2
+SPARE = {member.model for member in MIX if member.spare}
+
+
+def renewed(file: ProfileFile, runs: Iterable[Run]) -> ProfileFile:
+    """The profile after these plays, in their order."""
+    for run in runs:
+        file = _after(file, run)
+    return file
+
+
+def _after(file: ProfileFile, run: Run) -> ProfileFile:
+    away = {event["job"] for event in run["events"] if event["kind"] in ("stop", "suspended")}
+    away |= {job["id"] for job in run["jobs"] if run["policy"].startswith("antman") and job["name"] in SPARE}
+    spans = {job["id"]: (job["points"][0][0], job["points"][-1][0]) for job in run["jobs"] if job.get("points")}
+    models = dict(file.models)
+    for job in run["jobs"]:
+        if job["id"] not in spans or job["id"] in away or job["attempts"] != 1 or len(job["points"]) < LEAST_STEPS:
+            continue
+        first_s, last_s = spans[job["id"]]
+        model = models[job["name"]]
+        known = model.on[file.reference]
+        cycle = replace(
+            known.lifecycle,
+            start_s=_toward(known.lifecycle.start_s, first_s - job["started_s"]),
+            exit_s=_toward(known.lifecycle.exit_s, job["ended_s"] - last_s),
+        )
+        speed = known.steps_per_s
+        others = [span for other, span in spans.items() if other != job["id"]]
+        if run["share"] == "time" and _beside(first_s, last_s, others) <= IN_COMPANY * (last_s - first_s):
+            speed = 1 / _toward(1 / speed, (last_s - first_s) / (job["points"][-1][1] - 1))
+        entry = replace(known, lifecycle=cycle, steps_per_s=speed)
+        models[job["name"]] = replace(model, on={**model.on, file.reference: entry})
+    return replace(file, models=models)
+
+
+def _toward(believed: float, seen: float) -> float:
+    """Half of the way; all of it where nothing was believed."""
+    return believed + WEIGHT * (seen - believed) if believed == believed else seen
+
+
+def _beside(first_s: float, last_s: float, others: Iterable[tuple[float, float]]) -> float:
+    """Seconds in which another one was between its first and last step."""
+    found, until_s = 0.0, first_s
+    for begin_s, end_s in sorted(others):
+        begin_s, end_s = max(begin_s, until_s), min(end_s, last_s)
+        if end_s > begin_s:
+            found, until_s = found + end_s - begin_s, end_s
+    return found
