@@ -61,7 +61,7 @@ class TrueSession(Session):
     def begin(self, options: Options) -> Rule:
         """As the simulation begins."""
         self._policy = self._known.policy
-        return self._known._rule()
+        return self._known.rule()
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """Those of the simulation."""
@@ -81,7 +81,7 @@ class TrueSession(Session):
         decision = super().decide(events, now_s)
         assert decision is not None
         self._run.take(decision, self.tables.state.f[:, col.WARM])
-        watch = self._known._watch
+        watch = self._known.watch
         if watch is not None and decision.asked and watch.look(self.tables.state):
             self.engine.facts = replace(self.engine.facts, pair=watch.belief.table())
         return decision
