@@ -42,12 +42,12 @@ from cotenant.service.facade import (
     Which,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.pictures.desk import PictureBoard
 from cotenant.service.pictures.trial import TrialAsked
 from cotenant.service.store.book import Book
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
-from cotenant.service.window import NodeWindow
 from cotenant.tenancy.standing import loans, standings
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"

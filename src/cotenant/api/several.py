@@ -12,7 +12,7 @@ from cotenant.api.limits import check_text, read_job
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import deadline_text
 from cotenant.service.facade import EVERY, Role
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 router = APIRouter(prefix="/v1")
 

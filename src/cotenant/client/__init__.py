@@ -17,7 +17,7 @@ from cotenant.service.facade import (
     Unavailable,
     Which,
 )
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 __all__ = [
     "AttemptInfo",

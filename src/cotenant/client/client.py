@@ -34,7 +34,7 @@ from cotenant.service.facade import (
     Unavailable,
     Which,
 )
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 TRIES = 3
 LONG_POLL_S = 10.0

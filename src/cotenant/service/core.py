@@ -38,8 +38,8 @@ from cotenant.service.facade import Caller, Role, Unavailable
 from cotenant.service.forecasts.background import Forecasts, InPlace
 from cotenant.service.forecasts.worker import Worker
 from cotenant.service.notify.notifier import Notifier
+from cotenant.service.observer.node_access import NodeAccess
 from cotenant.service.observer.observer import Observer
-from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
@@ -83,7 +83,7 @@ class CoreService:
         self.store.heard = self.notifier.heard
         hosts = not options.deals_out_hosts
         self.power = LivePower(options.power, self.store, backend, lambda: self.observer.nodes, hosts)
-        self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
+        self.openings = NodeAccess(self.store, lambda: self.observer.nodes, hosts)
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
         machines = Machines(self.observer, backend)

@@ -15,11 +15,11 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.windows import checked
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo, Unavailable
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.observer.usage import Usage
 from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.store.store import Store
 from cotenant.service.store.tokens import Keyring, last_admin, new_token
-from cotenant.service.window import NodeWindow
 
 
 class Admin:

@@ -21,7 +21,7 @@ from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of, with_deadline
 from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.desk.tenant_words import explained
+from cotenant.service.desk.tenant_reasons import explained
 from cotenant.service.facade import (
     EVERY,
     Caller,

@@ -13,6 +13,7 @@ from cotenant.core.reasons import Cause
 from cotenant.journal import Record
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
 from cotenant.service.forecasts.foretold import Foretold
+from cotenant.service.node_windows import MAINTENANCE
 from cotenant.service.observer.report import Report
 from cotenant.service.observer.usage import Usage
 from cotenant.service.store.book import Book
@@ -20,7 +21,6 @@ from cotenant.service.store.health import KnownFault
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView
-from cotenant.service.window import MAINTENANCE
 
 _MOST_TEXT = 200
 Granted = Callable[[str], float | None]

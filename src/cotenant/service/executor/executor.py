@@ -17,9 +17,9 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.executor import ahead
 from cotenant.service.executor.errands import AHEAD, LAUNCH, LIMITS, Acts, Errand, Errands
+from cotenant.service.executor.evictions import Evictions
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
-from cotenant.service.executor.shut_out import ShutOut
 from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
@@ -186,7 +186,7 @@ class Executor:
         """Time limits, holds and other sizes that people ask for; then up the ladder with whoever is to stop."""
         with self._store.lock:
             book, now_s = self._store.book, self._clock()
-            self.due_s, stops, out = inf, [], ShutOut(book, self._nodes(), now_s)
+            self.due_s, stops, out = inf, [], Evictions(book, self._nodes(), now_s)
             going: list[LiveJob] = []
             for job in book.on_gpus.values():
                 why, due_s = why_stop(job, now_s)

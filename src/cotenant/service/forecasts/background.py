@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from cotenant.service.facade import Unavailable
 from cotenant.service.forecasts.foretold import NOTHING_FORETOLD, Foretold, Outlook
-from cotenant.service.forecasts.moments import due, moment_of
+from cotenant.service.forecasts.milestones import due, moment_of
 from cotenant.service.observer.report import Report
 from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.store.store import Store

@@ -16,7 +16,7 @@ from cotenant.service.facade import Caller, WhatIfWatch
 from cotenant.service.forecasts.background import Forecasts
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.planner.interface import PlannerPart
-from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
+from cotenant.service.planner.what_if import NOTHING_ELSE, Supposed
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.tenants import BookTenants

@@ -20,7 +20,7 @@ from cotenant.core.view import V_REMAINING, VIEW_COLUMNS
 from cotenant.core.workload import Ints
 from cotenant.engine.next_starts import next_starts
 from cotenant.engine.observe import look
-from cotenant.service.observer.holding import JOB, STEPS
+from cotenant.service.observer.start_barrier import JOB, STEPS
 from cotenant.service.planner.decision import Ahead
 from cotenant.service.planner.session import Session
 from cotenant.service.store.barriers import kind_of

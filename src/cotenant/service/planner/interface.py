@@ -13,7 +13,7 @@ from cotenant.service.accounts.numbers import TenantNumbers
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.planner.decision import LiveDecision
-from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
+from cotenant.service.planner.what_if import NOTHING_ELSE, Supposed
 
 
 class PlannerPart(Protocol):

@@ -24,7 +24,7 @@ from cotenant.service.accounts.past import PastUse
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
-from cotenant.service.observer.openings import Openings
+from cotenant.service.observer.node_access import NodeAccess
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
 from cotenant.service.planner.acts import acts_of, lines_of, waiting_line
@@ -36,8 +36,8 @@ from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.services import LiveServices
 from cotenant.service.planner.session import Session
-from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
 from cotenant.service.planner.tenant_tables import TenantTables, copied
+from cotenant.service.planner.what_if import NOTHING_ELSE, Supposed
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
@@ -50,7 +50,7 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports,
-        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: Openings,
+        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: NodeAccess,
         use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options

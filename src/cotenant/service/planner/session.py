@@ -29,9 +29,9 @@ from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Policy, make_policy
-from cotenant.service.observer.openings import Openings
+from cotenant.service.observer.node_access import NodeAccess
+from cotenant.service.observer.report_columns import NO_NEWS, ReportNews
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.said import NO_WORDS, Words
 from cotenant.service.options import Options
 from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
@@ -39,7 +39,7 @@ from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
 from cotenant.service.planner.decision import Act
 from cotenant.service.planner.durations import LiveDurations
-from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.follower import Follower
 from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
@@ -58,7 +58,7 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        *, openings: Openings, costs: StopCosts | None = None,
+        *, openings: NodeAccess, costs: StopCosts | None = None,
         use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._labels = policy, book, reports, openings.labels
@@ -118,7 +118,7 @@ class Session:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
         return self.budget.busy
 
-    def news(self) -> tuple[Words, set[str]]:
+    def news(self) -> tuple[ReportNews, set[str]]:
         """What jobs say that have spoken since this was asked last; some jobs on GPUs whose like were measured."""
         runs, self._book.learned.news = self._book.learned.news, set()
         return self._reports.news(), self.follower.hearing.doubted(runs)
@@ -126,7 +126,7 @@ class Session:
     # -- one step --------------------------------------------------------------------------------------------------
 
     def take_in(
-        self, changed: set[str], shut: set[str], now_s: float, said: Words = NO_WORDS, doubted: Iterable[str] = ()
+        self, changed: set[str], shut: set[str], now_s: float, said: ReportNews = NO_NEWS, doubted: Iterable[str] = ()
     ) -> list[Event]:
         """What the engine is to be told, with the store's lock held; `said` and `doubted` are as `news` has them."""
         if self._tree is not self._book.tenants.tree:

@@ -14,6 +14,7 @@ from typing import Any
 from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.journal import Record
 from cotenant.service.forecasts.calibration import Calibration
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.health import BookHealth
@@ -22,7 +23,6 @@ from cotenant.service.store.job import Gpus, LiveJob, User, cells, frozen, gpu_s
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
 from cotenant.service.store.tenants import BookTenants
-from cotenant.service.window import NodeWindow
 
 
 class Book:

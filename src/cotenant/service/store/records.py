@@ -10,11 +10,11 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
 from cotenant.service.forecasts.foretold import ForecastRecord
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
 from cotenant.service.store.tenants import BookTenants
-from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
     from cotenant.service.store.book import Book
