@@ -10,6 +10,7 @@ import effort
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.core.plan import Plan, Pools
+from cotenant.core.tenants import Tenant, Tree
 from cotenant.engine.invariants import check
 from cotenant.engine.observe import places_of
 
@@ -60,14 +61,19 @@ def test_a_host_does_not_go_on_beside_the_group_of_a_guest_that_keeps_its_gpus()
     assert {places_of(state, job) for job in (guest, *new)} == {((0, 1, 1),)}
 
 
-@pytest.mark.parametrize("seed", effort.first(4, range(40)))
-def test_random_groups_fit_their_gpus(seed: int) -> None:
+CALM = Tree((Tenant("calm", preempts=False), Tenant("other")))  # inside `calm` nobody is displaced
+
+
+@pytest.mark.parametrize("tenants", [None, CALM])
+@pytest.mark.parametrize("seed", effort.first(3, range(30)))
+def test_random_groups_fit_their_gpus(seed: int, tenants: Tree | None) -> None:
     draw = np.random.default_rng(seed)
-    live = Live("muri-s", "2x2")
-    jobs = [live.job(int(draw.choice([1, 1, 2]))) for _ in range(14)]
+    live = Live("muri-s", "2x2", tenants)
+    names = ["calm", "other"] if tenants else [""]
+    jobs = [live.job(int(draw.choice([1, 1, 2])), tenant=str(draw.choice(names))) for _ in range(14)]
     live.engine.observe(0.0, [arrived(job) for job in jobs])
-    state = live.tables.state
     for step in range(1, 30):
+        state = live.tables.state
         line, groups = draw.permutation(jobs)[: draw.integers(2, 14)].tolist(), list[list[int]]()
         while line:
             first = line.pop()
