@@ -109,16 +109,17 @@ class Ray:
 
     gpus, one_home = 2, False
     env: ClassVar[Mapping[str, str]] = {}
-    senseless: ClassVar[Mapping[str, str]] = {
-        "network cut": "not tried: the service is on a node of the cluster, so its cable leads to no other namespace",
-    }
+    senseless: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, folder: Path, address: str = "") -> None:
-        self._folder, self._world = folder / "agents", RayWorld(2, 2, ["gpu"])
+    def __init__(self, folder: Path, cable: Cable | None = None) -> None:
+        self._folder, self._cable = folder / "agents", cable
+        self._world = RayWorld(2, 2, ["gpu"], cable.here if cable is not None else "127.0.0.1")
+        self._own = _ray_node(self._world.address, cable) if cable is not None else None
 
     def backend(self, name: str) -> str:
         """Agents of this name only."""
-        return f"ray:address={self._world.address},folder={self._folder},name={name}"
+        node = f",node={self._cable.there}" if self._cable is not None else ""
+        return f"ray:address={self._world.address},folder={self._folder},name={name}{node}"
 
     @contextmanager
     def node_killed(self, victim: Victim) -> Iterator[None]:
@@ -146,11 +147,26 @@ class Ray:
     def clear(self, backend: str, home: Path) -> bool:
         """The GPUs are given back to Ray."""
         command = [sys.executable, "-m", "cotenant.backends.ray.release", backend, str(home)]
-        return subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+        within = self._cable.within if self._cable is not None else []
+        return subprocess.run([*within, *command], capture_output=True, check=False, timeout=120).returncode == 0
 
     def close(self) -> None:
         """The whole cluster."""
+        if self._own is not None:
+            os.killpg(self._own.pid, signal.SIGTERM)
+            self._own.wait(PATIENCE_S)
         self._world.close()
+
+
+def _ray_node(address: str, cable: Cable) -> subprocess.Popen[bytes]:
+    """The node of Ray on which a service is that has a namespace of its own; started again whenever it ends, as by a
+    supervisor."""
+    start = f"ray start --address={address} --node-ip-address={cable.there} --num-cpus=0 --num-gpus=0 --block"
+    script = f"trap 'kill $!; wait; exit' TERM; while :; do {start} & wait $!; sleep 1; done"
+    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [*cable.within, "sh", "-c", script]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, env=env, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
 
 
 class Slurm:
@@ -159,9 +175,10 @@ class Slurm:
     gpus, one_home = 4, True
     senseless: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, folder: Path, mode: str, address: str = "127.0.0.1") -> None:
+    def __init__(self, folder: Path, mode: str, cable: Cable | None = None) -> None:
         if why := missing():
             raise RuntimeError(why)
+        address = cable.here if cable is not None else "127.0.0.1"
         self._mode, self._cluster = mode, SlurmCluster(folder / "slurm", 2, address=address)
         self.env = self._cluster.env  # for its services only: other worlds may be there at the same time
         try:
@@ -221,7 +238,8 @@ class Kubernetes:
         "suspended": "nothing is suspended there: a held job is stopped",
     }
 
-    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
+    def __init__(self, folder: Path, cable: Cable | None = None) -> None:
+        address = cable.here if cable is not None else "127.0.0.1"
         command = [sys.executable, "-m", "cotenant.testing.kube_world", str(folder), "--nodes", "2", "--host", address]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.env = {"KUBECONFIG": str(folder / "kubeconfig")}
@@ -292,7 +310,7 @@ class Cable:
     def __init__(self) -> None:
         number = next(self._count)
         self._name = f"ct{os.getpid()}n{number}"
-        self.here, there = f"10.213.{number}.1", f"10.213.{number}.2"
+        self.here, self.there = f"10.213.{number}.1", f"10.213.{number}.2"
         self.within = ["ip", "netns", "exec", self._name]
         ip = ["ip", "-n", self._name]
         subprocess.run(["ip", "netns", "add", self._name], check=True)
@@ -300,7 +318,7 @@ class Cable:
             ["ip", "link", "add", self._name, "type", "veth", "peer", "name", "cable", "netns", self._name],
             ["ip", "addr", "add", f"{self.here}/30", "dev", self._name],
             ["ip", "link", "set", self._name, "up"],
-            [*ip, "addr", "add", f"{there}/30", "dev", "cable"],
+            [*ip, "addr", "add", f"{self.there}/30", "dev", "cable"],
             [*ip, "link", "set", "cable", "up"],
             [*ip, "link", "set", "lo", "up"],
         ):

@@ -76,7 +76,7 @@ class Lab:
             if apart:
                 cable = Cable()
                 self._inside.callback(cable.close)
-                self._tools, more = replace(self._tools, cable=cable), {"address": cable.here}
+                self._tools, more = replace(self._tools, cable=cable), {"cable": cable}
             self._world = OPENERS[backend](folder, **more)
             self._inside.callback(self._world.close)
             self._open = backend, apart

@@ -11,6 +11,7 @@ COTENANT_DATA (default ../shared/data) names the folder above gavel/ with the au
   jobs in all), mean of three seeds, beside the published hours, with `--compat gavel` and with the defaults (GPUs that
   fall idle are used, arrivals need not wait, a preemption costs what the model's checkpoint costs). The factor of
   agnostic over aware may differ by 10 %.
+  Runs of finish-time fairness take minutes each; with `--ecos` the authors' solver does it (`bench/gavel_ecos.py`).
 * makespan: 700 jobs at once, mean of the authors' three traces.
 * priorities: a fifth of the jobs with weight 5. rounds: longer rounds.
 * philly: the whole Philly log on 3,072 GPUs of three types; `--only philly` runs it, nothing else does.
@@ -28,6 +29,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import gavel_ecos
 from bench.gavel_runs import Run, data_folder, play_all, profile, warm_up
 from cotenant.compat.gavel import GavelQuirks
 
@@ -141,10 +143,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10, help="seeds of rows that draw at random")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--way", choices=("compat", "defaults"), help="of the paper's table: one of its two halves")
+    parser.add_argument("--objective", choices=("las", "ftf"), help="of the paper's table: one of its two objectives")
+    parser.add_argument("--ecos", action="store_true", help="finish-time fairness by the authors' solver")
     parser.add_argument("--state", type=Path, help="file of finished runs, which are not played again")
     parser.add_argument("--quick", action="store_true", help="one seed everywhere, and 3,000 jobs instead of 12,000")
     options = parser.parse_args()
     data_folder()
+    if options.ecos:
+        gavel_ecos.use()
     if options.only == "philly":
         sys.exit(0 if _philly(options) else 1)
     began = time.perf_counter()
@@ -244,6 +250,7 @@ def _paper(options: argparse.Namespace) -> bool:
         ]
         for way, compat, costs in halves
         for row in PAPER
+        if not options.objective or row[2].endswith(options.objective)
     }
     found = play_all([run for both in plan.values() for each in both for run in each], options.workers, options.state)
     for (way, (kind, rate, policy, blind_h, aware_h)), both in plan.items():

@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--seconds-left", type=float, default=540.0)
     parser.add_argument("--pairs-s", type=float, default=150.0, help="seconds for pairs, all together")
     parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
+    parser.add_argument("--as-measured", action="store_true", help="table: simulate from a profile that nobody renewed")
     options = parser.parse_args()
     busy_dir = options.state.absolute() / "busy" if options.stand_in else None
     setting, kept, call = Setting(options.state.absolute(), busy_dir), Kept(options.state), Call(options.seconds_left)
@@ -87,7 +88,7 @@ def main() -> None:
         done = profile(setting, kept, call, options.pairs_s)
     if "live" in phases and done:
         done = live(setting, kept, call, plays)
-    fine = table(setting, kept) if "table" in phases else True
+    fine = table(setting, kept, renew=not options.as_measured) if "table" in phases else True
     sys.exit(UNFINISHED if not done else int(not fine))
 
 
@@ -142,12 +143,12 @@ def unfinished(what: str) -> bool:
     return False
 
 
-def table(setting: Setting, kept: Kept) -> bool:
+def table(setting: Setting, kept: Kept, renew: bool = True) -> bool:
     """Compare and print; whether everything was shown."""
     runs = kept.data["runs"]
     steps = {member.model: setting.steps(member) for member in MIX}
     sims = {
-        name: simulated(profile_for(setting, kept, run.get("after", ())), PLAYS[name], run, steps)
+        name: simulated(profile_for(setting, kept, run.get("after", ()) if renew else ()), PLAYS[name], run, steps)
         for name, run in runs.items()
     }
     reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}

@@ -1,6 +1,7 @@
 """Where the simulator's error on the mix comes from: `python -m bench.gpu_mix_drift`, from what was recorded.
 
-Two recordings, of two days: `mix.json` with `profile.json` and `mix-earlier.json` with `profile-earlier.json`.
+Two recordings, of two days: `mix-earlier.json` with `profile-earlier.json` and `mix-first.json` with
+`profile-first.json`. What was found out about them was mended before the latest one, `mix.json`.
 
 machine  jobs beside whom nobody made a step and who were never stopped: how long they were on the GPU, against the
          profile, by policy in the order of time (antman: the guaranteed ones, beside guests that were held back); and
@@ -29,7 +30,7 @@ from bench.gpu_mix_jobs import MIX, PLAYS
 from bench.gpu_mix_table import Run, alone_s, live_times, simulated
 from cotenant.workload.profiles.profile_file import MeasuredPair, ProfileFile, load_profile_file
 
-DAYS = {"this": "", "earlier": "-earlier"}
+DAYS = {"second": "-earlier", "first": "-first"}
 STEPS = {member.model: member.steps for member in MIX}
 BUSY = ((0.0, 0.7), (0.7, 1.0), (1.0, 2.0))  # what two want of the GPU's time
 
@@ -100,10 +101,10 @@ def pairs(files: Mapping[str, ProfileFile]) -> None:
     """Two measurements of the same pairs."""
     print("\npairs, time-sliced")
     tables = {day: _speeds(file) for day, file in files.items()}
-    logs = {key: float(np.log(tables["this"][key] / tables["earlier"][key])) for key in tables["this"]}
+    logs = {key: float(np.log(tables["second"][key] / tables["first"][key])) for key in tables["second"]}
     rows = {model: [value for (one, _), value in logs.items() if one == model] for model in STEPS}
     for model, row in rows.items():
-        print(f"  {model:12} this day over the earlier one: {np.exp(fmean(row)):.2f} (+-{pstdev(row):.2f})")
+        print(f"  {model:12} second day over the first: {np.exp(fmean(row)):.2f} (+-{pstdev(row):.2f})")
     of_model = sum(len(row) * (fmean(row) - fmean(logs.values())) ** 2 for row in rows.values())
     print(f"  one factor per model: {of_model / (pstdev(logs.values()) ** 2 * len(logs)):.0%} of the variance")
     for day, file in files.items():

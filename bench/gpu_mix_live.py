@@ -115,7 +115,7 @@ def _kept(shell: Shell, number: str) -> dict[str, Any]:
     job = shell.ask("show", number)
     lines = [line for line in shell.run("logs", number, check=False).splitlines() if line.startswith("{")]
     kept = {key: job[key] for key in ("id", "name", "state", "reason", "submitted_s", "started_s", "ended_s")}
-    said = json.loads(lines[-1]) if lines else {"loss": None}
+    said: dict[str, Any] = json.loads(lines[-1]) if lines else {"loss": None}
     if job["state"] != "succeeded":
         kept["stderr"] = shell.run("logs", number, "--stderr", check=False)[-1500:]
     return {**kept, "attempts": len(job["attempts"]), "loss": said["loss"], "points": _thinned(said.get("times", ()))}

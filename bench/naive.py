@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cotenant.core import jit
+from cotenant.core import jit, native
 from cotenant.core.cache import cache_folder
 from cotenant.core.cluster import Cluster
 from cotenant.core.workload import Floats, Ints, Workload
@@ -82,7 +82,9 @@ def naive(submit: Floats, gpus: Ints, left: Floats, finish: Floats, active: Ints
 
 def main() -> None:
     options = _options()
-    loop = jit.alone(naive, cache_folder("naive", [Path(__file__).read_bytes()]))
+    compiler = sorted(Path(native.__file__).parent.glob("*.py"))
+    sources = [file.read_bytes() for file in (Path(__file__), *compiler)]
+    loop = jit.alone(naive, cache_folder("naive", sources))
     jit.enable()
     data = Path(os.environ.get("COTENANT_DATA", "../shared/data")) / "traces"
     print("CPU seconds of the loops alone, best of", options.repeat)

@@ -6,7 +6,8 @@ runs in a process of its own, whose memory is told, and leaves a file in the fol
 
 Told are CPU seconds of one thread, which other load on the machine changes little. A tick is one look of the scheduler,
 with a minute of virtual time between two: a few percent of the jobs have ended, and others start. Its parts: what the
-fake world itself takes, what is seen (`observe`), who may start where, the decision, and carrying it out.
+fake world itself takes, what is seen (`observe`), who may start where, the decision, and carrying it out. Between two
+looks the collector is kept away from what lives long, as `cotenant serve` does.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from cotenant.client import Client
 from cotenant.core.jit_later import LATER
 from cotenant.journal import open_journal
 from cotenant.service.core import CoreService
+from cotenant.service.garbage_collection import LongLived
 from cotenant.service.run import first_token
 
 SIZES = (100, 1000, 10_000)
@@ -216,7 +218,9 @@ def filled(service: CoreService, backend: FakeBackend) -> dict[str, Any]:
     """Until no GPU is free that anybody could use."""
     times: list[float] = []
     held = -1
+    lives = LongLived()
     while True:
+        lives.settle(len(service.store.book.jobs))
         began_s = time.thread_time()
         service.tick()
         times.append(time.thread_time() - began_s)
@@ -233,6 +237,7 @@ def churned(
     """Looks with news, and then one after the other without."""
     whole, changes, before = [], 0, journal_bytes(home)
     service.tick()
+    LongLived().settle(len(service.store.book.jobs))
     clock.read()
     running = len(service.store.book.on_gpus)
     for _ in range(ticks):

@@ -23,7 +23,7 @@ from way_kit import Milestone, Tracer, written
 APPLY = "cotenant.service.store.book.Book.apply"
 SIMULATED = (
     Milestone("cotenant.workload.readers.own.OwnLog.parse"),
-    Milestone("cotenant.engine.tables.build_state"),
+    Milestone("cotenant.engine.tables.lay_tables"),
     Milestone("cotenant.engine.ledger.enqueue"),
     Milestone("cotenant.placement.fit.find_place"),
     Milestone("cotenant.engine.ledger.start"),

@@ -137,6 +137,26 @@ class TestPilot(BackendContract):
         backend.wake_nodes([name])
         until_up(backend, [name])
 
+    def test_a_pilot_that_slurm_cannot_end_ends_by_itself(self, backend: Any) -> None:
+        """Slurm's own process above it has died: Slurm would give the node to others while our jobs run on there."""
+        name = HELD[0]
+        backend.launch(self.spec("held-1", "sleep infinity", gpus=((name, (0,)),)))
+        pid = int(until(backend, "held-1", "running").hint.split()[1])
+        (agent,) = agents(self.cluster, name)
+        script = parent_of(agent)
+        os.kill(parent_of(script), signal.SIGKILL)
+        until(backend, "held-1", "lost")
+        deadline = time.monotonic() + PATIENCE_S
+        while (
+            any(procs.state_of(one) not in "ZX" for one in (pid, agent, script))
+            or {node.name: node.state for node in backend.nodes()}[name] != "asleep"
+        ):
+            assert time.monotonic() < deadline
+            backend.wait_change(0.2)
+        backend.forget("held-1")
+        backend.wake_nodes([name])
+        until_up(backend, [name])
+
 
 @contextmanager
 def drained(cluster: SlurmCluster, name: str) -> Iterator[str]:

@@ -131,6 +131,23 @@ def test_fast_steps_count_only_after_some_time() -> None:
     assert bench.pauses
 
 
+@pytest.mark.parametrize(("back_beside", "believed"), [((1,), False), ((0, 1), True)], ids=["alone", "as before"])
+def test_who_comes_back_into_other_company_is_seen_anew(back_beside: tuple[int, ...], believed: bool) -> None:
+    """The younger one is suspended; what its steps took beside the host says nothing of it once it is alone."""
+    bench = Bench((0.05, 0.05), (0.8, 0.7))
+    bench.play(25.0)
+    bench.play(5.0, running=(0,))
+    bench.words["2"].speed.told(0.05 / 0.7, 100)
+    bench.play(0.04, running=back_beside, tick_s=0.04)
+    assert (bench.words["2"].speed.step_s is not None) is believed
+    bench.pairing.forget_but({"1"})
+    bench.play(5.0, running=(0,))
+    bench.words["2"].speed.told(0.05 / 0.7, 100)
+    bench.pairing.forget_but({"1"})  # the attempt is over, and nothing of it is kept
+    bench.play(0.04, running=(1,), tick_s=0.04)
+    assert bench.words["2"].speed.step_s is not None
+
+
 def test_a_veto_is_over_some_day_and_survives_a_restart_until_then() -> None:
     bench = Bench((0.05, 0.05), (0.5, 0.5))
     bench.play(10.0, running=(0,))

@@ -1,9 +1,10 @@
-"""Two hundred mistakes: each is one line on standard error and exit code 2; no traceback, no silence."""
+"""Mistakes, more than two hundred: each is one line on standard error and exit code 2; no traceback, no silence."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import bad_neighbours
 import pytest
 from bad_inputs import ALL, FILES
 from cli_runner import cotenant, write_log
@@ -12,7 +13,7 @@ from cli_runner import cotenant, write_log
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("bad")
-    for name, text in FILES.items():
+    for name, text in (FILES | bad_neighbours.FILES).items():
         (made / name).write_text(text, encoding="utf-8")
     write_log(made / "jobs.csv", "a,0,2,100", "b,10,4,50", "c,20,2,30", "d,30,1,10", "e,40,1,5")
     return made
@@ -26,7 +27,7 @@ def test_there_are_two_hundred() -> None:
     assert len(set(ALL)) == len(ALL) >= 200
 
 
-@pytest.mark.parametrize("words", ALL)
+@pytest.mark.parametrize("words", [*ALL, *bad_neighbours.ALL])
 def test_a_mistake_is_one_line(words: str, folder: Path) -> None:
     before = _files(folder)
     ran = cotenant(*("jobs.csv" if word == "LOG" else word for word in words.split()), cwd=folder)

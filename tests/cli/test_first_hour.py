@@ -1,4 +1,5 @@
-"""`docs/first-hour.md`, followed literally: every block is typed into one shell, at a terminal, in an empty folder."""
+"""README and `docs/first-hour.md`, followed literally: every block is typed into one shell, at a terminal, in an empty
+folder."""
 
 from __future__ import annotations
 
@@ -97,9 +98,21 @@ def test_the_first_hour(terminal: Terminal) -> None:
     follow(terminal, blocks())
 
 
-def follow(terminal: Terminal, given: list[tuple[str, list[str]]]) -> None:
-    """Type every block and look for what it promises."""
+@pytest.mark.slow
+def test_the_readme(terminal: Terminal, tmp_path: Path) -> None:
+    page = ROOT / "README.md"
+    (policy,) = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (tmp_path / "mine.py").write_text(policy, encoding="utf-8")
+    assert len(blocks(page)) == 4
+    assert "Traceback" not in follow(terminal, blocks(page))
+
+
+def follow(terminal: Terminal, given: list[tuple[str, list[str]]]) -> str:
+    """Type every block and look for what it promises; all that was printed."""
+    seen = ""
     for number, (typed, promised) in enumerate(given):
         text = terminal.do(number, typed)
         missing = [line for line in promised if not matches(line, text)]
         assert not missing, f"{missing} after\n{typed}\nin\n{text}"
+        seen += text
+    return seen

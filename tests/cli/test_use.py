@@ -82,7 +82,7 @@ def test_a_killed_worker_is_told_and_its_run_repeated(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return at * at
 
-    assert sorted(in_processes(run, 3, 2, told.append)) == [(0, 0), (1, 1), (2, 4)]
+    assert sorted(in_processes(run, range(3), 2, told.append)) == [(0, 0), (1, 1), (2, 4)]
     assert told == ["run 2 of 3 is repeated: its process was ended by SIGKILL"]
 
 
@@ -91,7 +91,7 @@ def test_a_worker_that_always_dies_is_one_line() -> None:
         os._exit(7)
 
     with pytest.raises(InputError, match=r"run 1 of 1: its process ended with exit code 7, 2 times"):
-        list(in_processes(run, 1, 1))
+        list(in_processes(run, range(1), 1))
 
 
 def test_seeds_that_change_nothing_have_no_intervals(log: Path) -> None:

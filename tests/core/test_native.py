@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.core.native.build import build
 from cotenant.core.native.clocks import CALLS, CYCLES, NAME, TURNS, size
 from cotenant.core.native.load import Library
-from cotenant.core.native.types import KernelError, nested
+from cotenant.core.native.types import KernelError, columned, nested
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
 
@@ -32,6 +32,7 @@ class Outer(NamedTuple):
 
 
 nested(Outer, inner=Inner)
+columned(Outer, table=3)
 
 
 def whole_numbers(a: int, b: int, c: float) -> float:
@@ -61,7 +62,7 @@ def floats(a: float, b: float) -> float:
 
 
 def over_arrays(of: Outer, out: Matrix, limit: int) -> int:
-    """Negative indexes, rows, tables in tables, several values at once."""
+    """Indexes from the end, rows, tables in tables, several values at once."""
     inner, row = of.inner, of.table[of.first]
     count = 0
     while count < limit:
@@ -121,7 +122,7 @@ def test_floats(a: float, b: float) -> None:
 
 @given(st.integers(0, 3), st.integers(0, 4))
 def test_arrays_and_tables(first: int, limit: int) -> None:
-    table = np.array([[1, 2, 3], [0, 5, 5], [2, 0, 9], [3, 3, 3]])
+    table = np.array([[1, 2, 3], [4, 5, 5], [2, 0, 9], [3, 3, 3]])
     of = Outer(table, Inner(np.array([1.0, 2.0, 2.0, 5.0]), 0.1), first)
     found, wanted = np.zeros((6, 2)), np.zeros((6, 2))
     assert compiled(over_arrays)(of, found, limit) == over_arrays(of, wanted, limit)
@@ -139,6 +140,8 @@ def test_arguments_are_checked() -> None:
     of = Outer(np.zeros((2, 3), np.int32), Inner(np.zeros(2), 0.1), 0)
     with pytest.raises(TypeError, match=r"Outer.table: a kernel wants .* int64 with 2 dimensions, not int32 with 2"):
         compiled(over_arrays)(of, np.zeros((6, 2)), 1)
+    with pytest.raises(TypeError, match=r"Outer.table: a kernel wants 3 columns, not 4"):
+        compiled(over_arrays)(of._replace(table=np.zeros((2, 4), np.int64)), np.zeros((6, 2)), 1)
     with pytest.raises(TypeError, match="not contiguous"):
         compiled(over_arrays)(of._replace(table=np.zeros((2, 3), np.int64)), np.zeros((6, 4))[:, ::2], 1)
     with pytest.raises(TypeError, match="takes 3 arguments"):

@@ -41,6 +41,7 @@ def clusters(
 def with_feasible_jobs(experiment: Experiment) -> Experiment:
     """The same with only the jobs that the cluster can hold at all."""
     keep = np.ones(len(experiment.workload), bool)
-    keep[infeasible(lay_out(experiment, experiment.workload)[0])] = False
+    state, _, rows = lay_out(experiment, experiment.workload)
+    keep[infeasible(state, rows)] = False
     experiment.notes.clear()
     return replace(experiment, workload=experiment.workload.take(keep))

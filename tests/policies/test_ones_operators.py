@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from cotenant.core.goodput import linear_batch
 from cotenant.core.training import Training
+from cotenant.policies import make_policy
+from cotenant.policies.base import Context
 from cotenant.policies.ones.deploy import Deployment
 from cotenant.policies.ones.evolution import (
     EMPTY,
@@ -27,6 +29,7 @@ from cotenant.policies.ones.evolution import (
     refresh,
     score,
 )
+from cotenant.policies.ones.evolving import Evolving
 from cotenant.policies.ones.predictor import ProgressModel, digamma, features
 from cotenant.policies.ones.reorder import shrink
 from cotenant.policies.ones.scaling import Sizes, at_least, scaled_down
@@ -145,6 +148,23 @@ def test_progress_is_learned_from_finished_jobs() -> None:
     drawn = progress.draw(np.repeat(one, 50, axis=0), True)
     assert ((drawn > 0) & (drawn < 1)).all()
     assert drawn.std() > 0
+
+
+@pytest.mark.parametrize("name", ["ones", "ones-goodput"])
+def test_the_policy_learns_from_the_course_of_a_job_once_it_is_gone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Epochs of 1000 samples, looked at more often than that; it was gone at 4000, so 1000 were a quarter."""
+    policy = make_policy(name)
+    assert isinstance(policy, Evolving)
+    policy.begin(Context())
+    learned: list[list[float]] = []
+    monkeypatch.setattr(policy.progress, "finish", lambda x, rho: learned.append([*x[:, 2], *rho]))
+    for samples in (0.0, 1000.0, 1200.0, 2000.0, 3000.0, 4000.0):
+        one = np.array([samples])
+        x = features(np.array([1000.0]), np.array([2.0]), one / 1000, np.array([1.0]), np.array([0.5]))
+        policy.learn([7], x, one, np.array([1000.0]))
+        assert not learned
+    policy.learn([], np.zeros((0, 5)), np.zeros(0), np.zeros(0))
+    assert learned == [[1.0, 2.0, 3.0, 0.25, 0.5, 0.75]]
 
 
 def test_a_winner_is_deployed_whole_once_all_whom_it_changes_have_finished_an_epoch() -> None:

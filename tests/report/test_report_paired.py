@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
 from synthetic_outcomes import outcome
 
+from cotenant.report.bootstrap_t import reach
+from cotenant.report.differences import print_differences, text_of
 from cotenant.report.paired import block_bootstrap, block_length, differences, doubts, lopsided, over_jobs, over_seeds
 from cotenant.report.table import columns_of, comparison_rows
 
@@ -33,6 +40,28 @@ def test_the_same_factor_each_time_is_certain() -> None:
     assert made.change_half == pytest.approx(0.0, abs=1e-9)
     assert made.clear
     assert not made.low <= 0 <= made.high or made.half_width is not None
+
+
+def test_a_lopsided_sample_reaches_further_on_its_long_side() -> None:
+    """Symmetric samples of few values reach about as far as Student's t, on both sides; one outlier stretches one."""
+    plain = np.array([-3.0, -2.0, -1.0, 0.0, 0.0, 1.0, 2.0, 3.0])
+    half = 2.364624 * plain.std(ddof=1) / 8**0.5
+    below, above = reach(plain)
+    assert below == pytest.approx(half, rel=0.3)
+    assert above == pytest.approx(half, rel=0.3)
+    below, above = reach(np.array([0.0, 1.0, 0.0, 1.0, 0.5, 0.2, 0.8, 20.0]))
+    assert above > 3 * below
+    mirrored = reach(-np.array([0.0, 1.0, 0.0, 1.0, 0.5, 0.2, 0.8, 20.0]))
+    assert mirrored[0] > 3 * mirrored[1]
+    assert reach(np.array([1.0, 2.0, 4.0]))[0] == reach(np.array([1.0, 2.0, 4.0]))[1]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
+def test_intervals_hold_their_mean_whatever_the_sample(values: list[float]) -> None:
+    below, above = reach(np.array(values))
+    assert below >= 0
+    assert above >= 0
+    assert np.isfinite([below, above]).all()
 
 
 def test_identical_seeds_have_no_interval() -> None:
@@ -87,3 +116,15 @@ def test_best_is_marked_only_where_it_can_be_told() -> None:
         )
         assert sum(column.best) == marked
     assert differences(comparison_rows(near), near, "a")[0]["policy"] == "b"
+
+
+def test_differences_are_whole_on_a_narrow_screen() -> None:
+    """Several tables below each other, and nothing is cut off."""
+    runs = [outcome("slow", 400, delay=4.0), outcome("quick", 400, delay=0.5)]
+    lines = differences(comparison_rows(runs), runs, "slow")
+    screen = Console(width=60, force_terminal=True, color_system=None, file=StringIO(), _environ={})
+    print_differences(lines, screen)
+    text = screen.file.getvalue()  # type: ignore[attr-defined]
+    assert "…" not in text
+    assert text.count("against slow") > 1
+    assert text_of(lines[0]["avg_queue_s"]) in text

@@ -42,6 +42,24 @@ def test_both_are_granted_twelve_and_told_so(tmp_path: Path) -> None:
     assert "granted" not in rig.service.desk.job(ADMIN, first).reason
 
 
+def test_who_is_alone_after_a_crash_may_use_all_it_asks_for(tmp_path: Path) -> None:
+    """Its neighbour ended while there was no service: the new one has not granted it less, but the old one had."""
+    rig, first, second = squeezed(tmp_path, "1.5@9999")
+    rig.backend.advance(60.0)
+    rig.restart()
+    play(rig, 2)
+    assert states(rig, [first, second]) == ["running", "succeeded"]
+    assert rig.service.reports.told(first).gpu_mem_gib == 16
+
+
+def test_who_is_still_in_company_after_a_crash_keeps_its_grant(tmp_path: Path) -> None:
+    rig, first, second = squeezed(tmp_path, "1.5@9999")
+    rig.restart()
+    play(rig, 2)
+    assert states(rig, [first, second]) == ["running"] * 2
+    assert [rig.service.reports.told(job).gpu_mem_gib for job in (first, second)] != [16, 16]
+
+
 @pytest.mark.parametrize("oversubscribe", ["", "1.25@9999", "1.5@20"])
 def test_one_after_the_other_where_peaks_must_fit(tmp_path: Path, oversubscribe: str) -> None:
     rig, first, second = squeezed(tmp_path, oversubscribe)

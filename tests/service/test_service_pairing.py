@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from service_kit import ADMIN, ONE, Rig, plan_rig, play, states
+from test_service_beliefs import left_s
 from test_service_sharing import ROUND_S, sharing
 
 from cotenant.beliefs.pairing import WINDOW_S, WINDOW_STEPS
@@ -140,3 +141,20 @@ def test_what_is_left_in_company_is_not_slowed_by_company_twice(tmp_path: Path) 
     for policy in ("sjf-ffs", "fifo"):
         (rows,) = [row for row in rig.service.desk.whatif(ADMIN, [policy])["jobs"] if row["id"] == host]
         assert rows[policy] - rig.backend.now_s == pytest.approx(150.0 if policy == "sjf-ffs" else 100.0, rel=0.12)
+
+
+def test_who_leaves_its_company_has_no_more_to_do_than_before(tmp_path: Path) -> None:
+    """The steps of one that is suspended were measured beside its host: they say how much is left, slowed by it."""
+    rig = plan_rig(tmp_path, "gandiva:quantum=1000,watch_s=1,trial_s=1000")
+    host = rig.submit("sleep infinity", model="lstm", expected=1000)
+    play(rig, 5.0)
+    measured(rig, [host], 1, 0.1)
+    guest = rig.submit("sleep infinity", model="lstm", expected=900)
+    play(rig, 5.0)
+    measured(rig, [host, guest], 100, 0.15)
+    rig.says(guest, Progress(1000, 9000, 0.15))
+    assert left_s(rig, guest) == pytest.approx(800.0)
+    rig.service.desk.hold(ADMIN, guest)
+    play(rig, 2.0)
+    assert rig.state(guest) == "suspended"
+    assert left_s(rig, guest) == pytest.approx(800.0)

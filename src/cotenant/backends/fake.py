@@ -13,10 +13,8 @@ environment of each rank when a job begins to run, so that tests can have someth
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from operator import le
+from dataclasses import replace
 
 from cotenant.backends.base import (
     BackendError,
@@ -24,8 +22,6 @@ from cotenant.backends.base import (
     GpuUse,
     JobUse,
     LaunchSpec,
-    LogMark,
-    LogPart,
     NodeGone,
     NodeInfo,
     NodeState,
@@ -38,110 +34,14 @@ from cotenant.backends.base import (
 )
 from cotenant.backends.channels import ChannelKind, ChannelPart, ChannelSpec
 from cotenant.backends.fake_channel import FakeChannel
-from cotenant.backends.fake_script import Output, Script, read_script
-from cotenant.backends.gangs import ranks
+from cotenant.backends.fake_script import Script, read_script
+from cotenant.backends.fake_world import LIVING, FakeJob, FakeLog, FakeTimes, World, new_job
 from cotenant.core.node_faults import NodeFault
 
 __all__ = ["FakeBackend", "FakeJob", "FakeLog", "Script", "World", "read_script"]
 
 _SIGTERM, _SIGKILL = 15, 9
-_LIVING: tuple[State, ...] = ("starting", "running", "suspended")
 _NODE = "node:"  # before the name of a node in the agenda; no key holds a colon
-_VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-
-
-@dataclass(slots=True)
-class FakeJob:
-    """One key in the world."""
-
-    spec: LaunchSpec
-    script: Script
-    environments: list[dict[str, str]]
-    output: Output
-    state: State = "starting"
-    left_s: float = 0.0
-    since_s: float = 0.0
-    started_s: float | None = None
-    ended_s: float | None = None
-    exit_code: int | None = None
-    signal: int | None = None
-    message: str = ""
-    version: int = 0
-    cpus: tuple[int, ...] | None = None
-    cpu_share: float | None = None
-    mem_gib: float | None = None
-    told: list[str] = field(default_factory=list)
-    found_on: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-@dataclass(slots=True)
-class World:
-    """What outlives a handle: time, nodes, jobs, and what is to happen (time, order, key, version)."""
-
-    nodes: dict[str, NodeInfo]
-    now_s: float = 0.0
-    jobs: dict[str, FakeJob] = field(default_factory=dict)
-    agenda: list[tuple[float, int, str, int]] = field(default_factory=list)
-    order: int = 0
-    changed: bool = False
-    kept: dict[str, Output] = field(default_factory=dict)
-    ends: dict[str, Observed] = field(default_factory=dict)
-    checkpoints: set[str] = field(default_factory=set)
-    uses: Callable[[LaunchSpec], tuple[float, float]] | None = None  # busy share and GiB of a job alone on a GPU
-    boot_s: float = 300.0  # from `wake_nodes` until a node is up
-    power: list[tuple[float, str, str]] = field(default_factory=list)  # when which node was told to sleep or wake
-    cut: bool = False  # nobody reaches it: every call but `wait_change` and `wake` is `Unreachable`
-
-
-class FakeLog:
-    """Output that is in no file: as of the virtual time when it is read."""
-
-    def __init__(self, world: World, key: str, stream: Stream) -> None:
-        self._world, self.key, self._stream = world, key, stream
-
-    def _now(self) -> tuple[int, bytes]:
-        job = self._world.jobs.get(self.key)
-        output = job.output if job is not None else self._world.kept.get(self.key)
-        if output is None:
-            return 0, b""
-        running_s = self._world.now_s - job.since_s if job is not None and job.state == "running" else 0.0
-        return output.so_far(self._stream, output.ran_s + running_s)
-
-    def span(self) -> tuple[int, int]:
-        """The oldest byte that is kept, and the end."""
-        first, data = self._now()
-        return first, first + len(data)
-
-    def read(self, offset: int, size: int) -> LogPart:
-        """Bytes from an offset on."""
-        first, data = self._now()
-        at = max(offset, first)
-        return LogPart(at, data[at - first : at - first + size])
-
-    def ended(self) -> bool:
-        """Whether it can print no more."""
-        job = self._world.jobs.get(self.key)
-        return job is None or job.state not in _LIVING
-
-
-class FakeTimes:
-    """Marks of output in memory: one for every line that a script prints, as if nobody had suspended it."""
-
-    def __init__(self, world: World, key: str) -> None:
-        self._world, self._key = world, key
-
-    def marks(self, at_s: float, stdout: float, stderr: float, most: int) -> list[LogMark]:
-        """From the last mark that lies at or before all three on."""
-        job = self._world.jobs.get(self._key)
-        output = job.output if job is not None else self._world.kept.get(self._key)
-        found, ends = [], {"stdout": 0, "stderr": 0}
-        if output is None:
-            return []
-        for after_s, stream, text in output.lines:
-            found.append(LogMark(output.began_s + after_s, ends["stdout"], ends["stderr"]))
-            ends[stream] += len(text)
-        before = sum(all(map(le, mark, (at_s, stdout, stderr))) for mark in found)
-        return found[max(before - 1, 0) :][:most]
 
 
 def _no_hook(point: str, key: str) -> None:
@@ -205,7 +105,7 @@ class FakeBackend:
         self.world.nodes[name] = replace(self.world.nodes[name], state="up" if up else "down", ready_s=0.0)
         self.world.changed = True
         for job in self.world.jobs.values():
-            if not up and job.state in _LIVING and any(node == name for node, _ in job.spec.gpus):
+            if not up and job.state in LIVING and any(node == name for node, _ in job.spec.gpus):
                 self._lose(job, f"node {name} is down")
 
     def set_faults(self, name: str, *faults: NodeFault) -> None:
@@ -268,7 +168,7 @@ class FakeBackend:
 
     def _living(self, key: str, *states: State) -> FakeJob | None:
         job = self.world.jobs.get(check_key(key))
-        return job if job is not None and job.state in (states or _LIVING) else None
+        return job if job is not None and job.state in (states or LIVING) else None
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
@@ -281,7 +181,7 @@ class FakeBackend:
         """See `Sleeps`."""
         self._before("sleep", " ".join(names))
         for job in self.world.jobs.values():
-            for node, _ in job.spec.gpus if job.state in _LIVING else ():
+            for node, _ in job.spec.gpus if job.state in LIVING else ():
                 if node in names:
                     raise BackendError(f"node {node} cannot sleep: job {job.spec.key} lives there")
         self._switch(names, "up", "asleep")
@@ -332,30 +232,9 @@ class FakeBackend:
             if self.world.nodes[name].state != "up":
                 raise NodeGone(f"job {spec.key}: node {name} is {self.world.nodes[name].state}")
         if spec.key not in self.world.jobs:
-            job = self.world.jobs[spec.key] = self._new(spec)
+            job = self.world.jobs[spec.key] = new_job(spec, self.behave(spec), self.world.nodes)
             self._plan(job, self.launch_s + job.script.start_s)
         self.hook("launch.after", spec.key)
-
-    def _new(self, spec: LaunchSpec) -> FakeJob:
-        script = self.behave(spec)
-        home = spec.calls_home.environment() if spec.calls_home is not None else {}
-        own = {**spec.env, **home, "COTENANT_KEY": spec.key, "COTENANT_JOB": spec.job}
-        environments = [
-            own | {"CUDA_VISIBLE_DEVICES": ",".join(str(k) for _, some in rank.gpus for k in some)} | rank.environment()
-            for rank in ranks(spec, self.world.nodes)
-        ]
-        lines = [
-            (at_s, stream, _VARIABLE.sub(lambda name, env=env: env.get(name[1], ""), text).encode())  # type: ignore[misc]
-            for at_s, stream, text in script.output
-            for env in environments
-        ]
-        limits: dict[Stream, int] = {
-            "stdout": int(spec.stdout_limit_mib * 2**20) or 1,
-            "stderr": int(spec.stderr_limit_mib * 2**20) or 1,
-        }
-        job = FakeJob(spec, script, environments, Output(lines, limits), left_s=script.duration_s)
-        job.cpus, job.cpu_share, job.mem_gib = spec.cpus, spec.cpu_share, spec.mem_gib
-        return job
 
     def observe(self) -> list[Observed]:
         """Every job of the world, ordered by key."""
@@ -363,10 +242,13 @@ class FakeBackend:
         return [self._see(key, self.world.jobs[key]) for key in sorted(self.world.jobs)]
 
     def _see(self, key: str, job: FakeJob) -> Observed:
+        """The same object while nothing has changed."""
         oom = job.state == "exited" and job.script.oom
-        times = (job.started_s, job.ended_s)
-        how = (job.exit_code, job.signal, *times, oom, job.message)
-        return Observed(key, job.state, job.state in _LIVING, *how, gpus=job.found_on)
+        how = (job.exit_code, job.signal, job.started_s, job.ended_s, oom, job.message)
+        if job.shown is None or job.shown[0] != (job.state, how, job.found_on):
+            alive = job.state in LIVING
+            job.shown = (job.state, how, job.found_on), Observed(key, job.state, alive, *how, gpus=job.found_on)
+        return job.shown[1]
 
     def wait_change(self, timeout_s: float | None) -> bool:
         """Move the clock to the next event, or by the whole time when none comes before."""
@@ -440,7 +322,7 @@ class FakeBackend:
 
     def _choose(self, spec: LaunchSpec) -> tuple[tuple[str, tuple[int, ...]], ...]:
         """As an engine that gives GPUs out by itself: the last ones of each node that are free."""
-        living = [job for job in self.world.jobs.values() if job.state in _LIVING]
+        living = [job for job in self.world.jobs.values() if job.state in LIVING]
         taken = {(node, k) for job in living for node, some in job.found_on for k in some}
         found = []
         for node, asked in spec.gpus:

@@ -167,6 +167,7 @@ class StageSpeeds:
         if self.stages.soft is not None:
             regrant(state, self.stages.soft)
         rows = running_rows(state)
+        fresh = set(rows[state.f[rows, col.SINCE] == now_s].tolist())
         company: dict[int, frozenset[int]] = {}
         jobs: list[int] = []
         speeds: list[float] = []
@@ -174,11 +175,11 @@ class StageSpeeds:
         for members in self.groups(state, rows):
             together = frozenset(members)
             company.update(dict.fromkeys(members, together))
-            started = state.f[members, col.SINCE] == now_s
-            if not started.any() and all(self._company.get(job) == together for job in members):
+            started = not fresh.isdisjoint(members)
+            if not started and all(self._company.get(job) == together for job in members):
                 continue
             joined = len(members) > 1 and (
-                bool(started.any()) or any(not together <= self._company.get(job, frozenset()) for job in members)
+                started or any(not together <= self._company.get(job, frozenset()) for job in members)
             )
             pause = float(state.f[members, col.RESTORE].sum()) if joined else 0.0
             jobs += members

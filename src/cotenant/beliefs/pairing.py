@@ -53,9 +53,10 @@ class Split:
 
 @dataclass(slots=True)
 class _Stay:
-    """Since which step and moment an attempt has had this company, all of it past its start-up."""
+    """Since which step and moment an attempt of a job has had this company, all of it past its start-up."""
 
     company: frozenset[str]
+    job: str = ""
     since_step: int | None = None
     since_s: float = 0.0
 
@@ -73,6 +74,7 @@ class Pairing:
         self.settling: set[str] = set()  # those whose speed alone is known, but not yet what their company makes of it
         self.tried: frozenset[Veto] = frozenset()  # pairs side by side of which nobody knows yet whether they pay
         self._stays: dict[str, _Stay] = {}  # by key of the attempt
+        self._away: dict[str, _Stay] = {}  # the same of those that run no longer, but may come back: they are suspended
         self._alone_s: dict[tuple[str | Kind, str], float] = {}  # job or kind, and GPU type -> step time alone
         self._best_s: dict[tuple[str, str], float] = {}  # job and GPU type -> its shortest step time alone
         self._disturbed: dict[str, float] = {}  # by job without company: its speed now against its best
@@ -156,6 +158,7 @@ class Pairing:
         self.tried = frozenset(pair for pair in pairs if pair not in self.seen.ratios and pair in self.seen.guesses)
         self.warm = {job.id for job in jobs if _is_warm(job, report_of(job.id), now_s)}
         alive = {job.key for job in jobs}
+        self._away |= {key: self._stays[key] for key in self._stays.keys() - alive}
         for kept in (self._stays, self._alone_mean_s):
             for key in kept.keys() - alive:
                 del kept[key]
@@ -169,10 +172,11 @@ class Pairing:
         company = frozenset(other.key for other in others)
         stay = self._stays.get(job.key)
         if stay is None or stay.company != company:
-            if self._live and report is not None and stay is not None:
+            before = stay or self._away.pop(job.key, None)
+            if self._live and report is not None and before is not None and before.company != company:
                 report.speed.new_company()
                 self.moved.add(job.id)
-            stay = self._stays[job.key] = _Stay(company)
+            stay = self._stays[job.key] = _Stay(company, job.id)
         if report is None or report.step is None or not report.step_time_s or self._still.concerns(job.key):
             return None
         if not self.warm.issuperset((job.id, *(other.id for other in others))):
@@ -233,7 +237,7 @@ class Pairing:
         """Take in what was measured while somebody stood still; in company all begin to count anew."""
         for stood, moved, step_s in self._still.over(report_of, now_s):
             for job in (stood, moved):
-                self._stays[job.key] = _Stay(frozenset())  # which it has not: so its steps count anew
+                self._stays[job.key] = _Stay(frozenset(), job.id)  # which it has not: so its steps count anew
             if step_s is not None and moved.id in self.gpu_type:
                 self._know_alone(moved, step_s)
                 self._alone_mean_s.setdefault(moved.key, step_s)
@@ -313,6 +317,7 @@ class Pairing:
         made.paces, made.company, made.gpu_type = dict(self.paces), dict(self.company), dict(self.gpu_type)
         made.warm, made.settling, made._live = set(self.warm), set(self.settling), False
         made._stays = {key: replace(stay) for key, stay in self._stays.items()}
+        made._away = dict(self._away)
         made._alone_s, made._until_s = dict(self._alone_s), dict(self._until_s)
         made._best_s, made._disturbed = dict(self._best_s), dict(self._disturbed)
         made._alone_mean_s = dict(self._alone_mean_s)
@@ -354,7 +359,8 @@ class Pairing:
         self.seen.rates.recall(kept.get("type_rates", ()))
 
     def forget_but(self, jobs: Container[str]) -> None:
-        """Once much is kept of jobs: forget those that are not among these."""
+        """Forget those that are over, and, once much is kept of jobs, all that are not among these."""
+        self._away = {key: stay for key, stay in self._away.items() if stay.job in jobs}
         self.seen.rates.forget_but(jobs)
         if len(self._alone_s) > _MANY:
             gone = [key for key in self._alone_s if isinstance(key[0], str) and key[0] not in jobs]

@@ -126,6 +126,14 @@ class LatencyGuard:
 
     # -- for the engine --------------------------------------------------------------------------------------------
 
+    def waiting(self) -> list[int]:
+        """Nobody: whoever scales replicas brings them to their GPUs."""
+        return []
+
+    def place_of(self, row: int, state: State, shares: bool, now_s: float) -> tuple[Places, frozenset[int]] | None:
+        """Nowhere."""
+        return None
+
     def open_to(self, state: State, waiting: Ints, now_s: float) -> bool:
         """Open the GPUs that some of those who wait may join, shut the others; whether any are open.
 

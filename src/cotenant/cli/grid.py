@@ -27,6 +27,7 @@ Vary = Annotated[
         " such as placement. Repeat."
     ),
 ]
+MOST_VALUES = 10_000  # of one key of a grid
 _TIMES = {"round": "round_s", "until": "until"}
 _NOT_VARIED = ("seed", "measure", "format_", "skip_infeasible", "defrag", "from_", "to", "where")
 
@@ -67,8 +68,17 @@ def _numbers(key: str, text: str) -> list[int]:
         match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
         if match is None or (key == "nodes" and int(match[1]) < 1) or (match[3] and int(match[3]) < 1):
             raise InputError(f"{key}={text}: write 10-60, 10-60:5 or 8,16,32")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
+        found += _some(f"{key}={text}", range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)))
     return found
+
+
+def _some(what: str, numbers: range) -> range:
+    """As many as somebody could want to play."""
+    from cotenant.core.errors import InputError
+
+    if len(numbers) > MOST_VALUES:
+        raise InputError(f"{what}: {len(numbers):,} values are more than can be played; at most {MOST_VALUES:,}")
+    return numbers
 
 
 def changed(run: Run, setup: Setup, machines: Cluster) -> tuple[Cluster, Setup]:
@@ -114,7 +124,7 @@ def seeds(text: str) -> list[int]:
             first, last = (int(end) for end in part.split("-"))
             if first > last:
                 raise wrong
-            numbers += range(first, last + 1)
+            numbers += _some(f"--seeds '{text}'", range(first, last + 1))
         elif part.isdigit():
             numbers.append(int(part))
         else:

@@ -207,12 +207,12 @@ def _write(target: str, text: str) -> None:
     Path(target).write_text(text, encoding="utf-8")
 
 
-def guarded_write(target: str, write: Callable[[], None]) -> None:
+def guarded_write(target: str, write: Callable[..., None], *given: Any) -> None:
     """Call `write`; a path that cannot be written is one clear line."""
     from cotenant.core.errors import InputError
 
     try:
-        write()
+        write(*given)
     except OSError as error:
         raise InputError(f"cannot write '{target}': {error.strerror or error}") from None
 

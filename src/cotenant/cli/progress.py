@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-COMPILING = "compiling, once for this version (about 20 s)"
+COMPILING = "compiling, once for this version (about 10 s)"
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -212,11 +212,29 @@ def job_table(jobs: Sequence[JobInfo]) -> TextTable:
     """Jobs in one line each."""
     rows = [
         (job.id, job.name, job.tenant, job.state, job.gpus, progress(job), clock(job.submitted_s),
-         finish(job), job.reason)
+         finish(job), reason(job))
         for job in jobs
     ]  # fmt: skip
     columns = ("id", "name", "tenant", "state", "gpus", "steps", "submitted", "finish", "reason")
     return table(columns, rows, right=("gpus", "steps"))
+
+
+def reason(job: JobInfo) -> str:
+    """Where it is, and of a replica that has its GPU how its service stands."""
+    if job.service is None or job.state not in ("starting", "running"):
+        return job.reason
+    return "; ".join(text for text in (serving(job.service), job.reason) if text)
+
+
+def serving(found: Mapping[str, Any]) -> str:
+    """How an inference service stands, in one line."""
+    limits = f" ({found['least']} to {found['most']})" if found["least"] < found["most"] else ""
+    text = f"{found['replicas']} of {found['wanted']} replicas answer{limits}"
+    if found["replicas"]:
+        text += f", {found['requests_per_s']:.3g} requests/s, p99 {found['p99_ms']:.0f} of {found['target_ms']:g} ms"
+    if found["within_target"] is not None:
+        text += f", {found['within_target']:.2%} of {found['requests']:,} requests within target"
+    return text
 
 
 def progress(job: JobInfo) -> str:

@@ -38,6 +38,8 @@ def _several(name: str, jobs: Sequence[JobInfo]) -> None:
     counts = Counter(str(info.state) for info in jobs)
     states = ", ".join(f"{count} {state}" for state, count in counts.most_common())
     typer.echo(f"{remote.clean(name)}: {len(jobs)} jobs: {states}")
+    for text in dict.fromkeys(remote.serving(info.service) for info in jobs if info.service):
+        typer.echo(f"service: {text}")
     remote.print_table(remote.job_table(jobs[:_MOST_SHOWN]))
     if len(jobs) > _MOST_SHOWN:
         typer.echo(f"and {len(jobs) - _MOST_SHOWN} more: --json prints all", err=True)
@@ -48,6 +50,7 @@ def _one(info: JobInfo) -> None:
         "job": f"{info.id} ({info.name})",
         "tenant": f"{info.tenant}, submitted by {info.user}",
         "state": f"{info.state}: {info.reason}" if info.reason else info.state,
+        **({"service": remote.serving(info.service)} if info.service else {}),
         "gpus": info.gpus,
         "priority": info.priority,
         "submitted": remote.clock(info.submitted_s),

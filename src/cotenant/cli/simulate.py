@@ -20,8 +20,10 @@ def simulate(
     jobs_csv: Annotated[str, typer.Option("--jobs-csv", help="Write one row per job to FILE.")] = "",
 ) -> None:
     """Replay a job log, or a generated workload, under one policy."""
+    from contextlib import ExitStack
+    from functools import partial
+
     from cotenant.cli.progress import compiling, progress_bar
-    from cotenant.report.jobs_csv import write_jobs_csv
     from cotenant.report.table import print_summary, print_tenants
     from cotenant.sim import driver
 
@@ -29,11 +31,16 @@ def simulate(
     machines = opt.load_cluster(cluster)
     work = setup.workload(trace, machines.gpus)
     experiment = setup.experiment(work, machines, policy)
-    with progress_bar(f"{policy} on {cluster}", compiling(len(work), machines.gpus)) as progress:
-        outcome = driver.simulate(experiment, progress)
+    with ExitStack() as stack:
+        ended = None
+        if jobs_csv:
+            from cotenant.report.jobs_csv import JobsCsv
+
+            file = stack.enter_context(JobsCsv(jobs_csv))
+            ended = partial(opt.guarded_write, jobs_csv, file.add)
+        progress = stack.enter_context(progress_bar(f"{policy} on {cluster}", compiling(len(work), machines.gpus)))
+        outcome = driver.simulate(experiment, progress, ended)
     opt.tell(experiment.notes)
-    if jobs_csv:
-        opt.guarded_write(jobs_csv, lambda: write_jobs_csv(outcome, jobs_csv))
     if json_:
         opt.write_json(outcome.as_dict(), json_)
     if json_ != "-":

@@ -102,9 +102,14 @@ def mapping(spec: JobSpec) -> dict[str, Any]:
 
 def _service(spec: JobSpec) -> dict[str, Any]:
     """What it answers, as people write it."""
-    words = {"target_s": "target_ms", "service_s": "service_ms"}
-    said = {words.get(key, key): 1000 * value if key in words else value for key, value in spec.service.items()}
-    return said | {"replicas": len(spec.array) or 1}
+    said, words = dict(spec.service), {"target_s": "target_ms", "service_s": "service_ms"}
+    most = said.pop("most", len(spec.array) or 1)
+    least = said.pop("least", most)
+    for key, word in words.items():
+        said[word] = 1000 * said.pop(key)
+    if isinstance(said.get("rate"), list):
+        said["rate"] = {str(hour): rate for hour, rate in said["rate"]}
+    return said | {"replicas": [least, most] if least < most else most}
 
 
 def ranges(numbers: tuple[int, ...]) -> str:

@@ -82,8 +82,9 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_LEAF,  # row of the tree of tenants to which its jobs count
     C_ASIDE,  # 1 when it did not start though its limit would let it: others may have its GPUs
     C_COMES,  # 1 when borrowed GPUs come back for it as soon as their minimum run is over
-) = range(25)
-CLASS_COLUMNS = 25
+    C_MOVED,  # 1 when its first waiting job is another since classes were lined up
+) = range(26)
+CLASS_COLUMNS = 26
 
 # Placement modes.
 CONSOLIDATED, ANYWHERE, SPREAD = 0, 1, 2

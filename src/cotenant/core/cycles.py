@@ -70,6 +70,7 @@ class Cycles:
         self._factor = [value / stages.contention[0] for value in stages.contention]
         self._choose = choose
         self._known: dict[tuple[int, ...], float] = {}
+        self._turns: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def alone_s(self, kind: int) -> float:
         """One iteration without company."""
@@ -89,7 +90,10 @@ class Cycles:
 
     def turns(self, kinds: Sequence[int]) -> tuple[int, ...]:
         """Places in `kinds` in the order in which these jobs take turns at every stage."""
-        return order_of_turns([self._times[kind] for kind in kinds], self._choose is max)
+        key = tuple(kinds)
+        if key not in self._turns:
+            self._turns[key] = order_of_turns([self._times[kind] for kind in key], self._choose is max)
+        return self._turns[key]
 
     def efficiency(self, kinds: tuple[int, ...]) -> float:
         """Share of the four resources that a group keeps busy (Muri's gamma)."""

@@ -152,7 +152,7 @@ def _sources() -> frozenset[Path]:
     texts, kernels = _texts(), set(_with_kernels())
     imported = {found for file in kernels for found in _CONSTANTS.findall(texts[file])}
     constants = {_package().joinpath(*name.split(".")).with_suffix(".py") for name in imported}
-    compiler = set((Path(__file__).parent / "native").glob("*.py"))
+    compiler = {file for file in (Path(__file__).parent / "native").glob("*.py") if file.name != "load.py"}
     return frozenset(texts.keys() & (kernels | constants | compiler))
 
 

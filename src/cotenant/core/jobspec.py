@@ -67,7 +67,7 @@ class JobSpec:
     notify: tuple[str, ...] = ()  # who is told: http:, https: and mailto: addresses
     notify_on: tuple[str, ...] = ()  # when: start, end, failure; none: end
     foreign: str = ""  # somebody else has made it, in the engine where jobs run: its name there; nobody can write this
-    service: dict[str, float] = field(default_factory=dict)  # it answers requests and never ends: target_s, service_s
+    service: dict[str, Any] = field(default_factory=dict)  # it answers requests and never ends: target_s, service_s
     after: tuple[str, ...] = ()  # jobs that must have succeeded, or `any:ID` (ended), `failed:ID` (not succeeded)
 
     def as_dict(self) -> dict[str, Any]:

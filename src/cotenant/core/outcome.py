@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from cotenant.core.workload import Floats, Ints, Workload
 
 Scalar = str | int | float | bool | None
+COLUMNS = (
+    "first_start_s", "finish_s", "queue_s", "preemptions", "restarts", "lost_gpu_s", "startup_gpu_s", "restoring_gpu_s",
+    "measured",
+)  # fmt: skip
+"""Of an outcome, by job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,14 @@ class Outcome:
     segments: Segments
     summary: dict[str, Scalar] = field(default_factory=dict)
     tenants: list[dict[str, Scalar]] = field(default_factory=list)  # where a tree of tenants shares the cluster
+
+    def rows(self, first: int, end: int) -> Outcome:
+        """The same of some jobs only; curves and summary are left as they are."""
+        if first == 0 and end >= len(self.workload):
+            return self
+        part = slice(first, end)
+        columns = {name: getattr(self, name)[part] for name in COLUMNS}
+        return replace(self, workload=self.workload.take(np.arange(len(self.workload))[part]), **columns)
 
     def as_dict(self) -> dict[str, object]:
         """Summary and tenants, as JSON files have them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -30,10 +31,11 @@ def whole(where: str, value: Any, low: int) -> int:
     return value
 
 
-def amount(where: str, value: Any, of: str = "") -> float:
-    """A positive number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise InputError(f"{where} is {value!r}; it must be a positive number{of}")
+def amount(where: str, value: Any, of: str = "", most: float = math.inf) -> float:
+    """A positive number; `most`: the largest that makes sense."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= most:
+        limit = f", at most {most:g}" if most < math.inf else ""
+        raise InputError(f"{where} is {value!r}; it must be a positive number{of}{limit}")
     return float(value)
 
 

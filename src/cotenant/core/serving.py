@@ -13,6 +13,7 @@ and the 99th percentile of the latency is D + ln(C / 0.01) / eta; up to a wait o
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -43,6 +44,11 @@ class RateCurve:
     def constant(cls, rate: float) -> RateCurve:
         """The same at all times."""
         return cls(np.zeros(1), np.array([rate]))
+
+    @classmethod
+    def by_hours(cls, points: Sequence[Sequence[float]]) -> RateCurve:
+        """From hours of the day and rates, in order."""
+        return cls(np.array([hour * 3600 for hour, _ in points]), np.array([float(rate) for _, rate in points]))
 
     def at(self, time_s: float) -> float:
         """Requests per second at a moment."""

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.core import columns as col
 from cotenant.core.columns import BY_TIER, RULE_FLAGS, RULE_NUMBERS
+from cotenant.core.native.types import columned
 from cotenant.core.workload import Floats, Ints
 
 Matrix = NDArray[np.float64]
@@ -67,6 +69,28 @@ class State(NamedTuple):
     stale: Ints  # nodes of which `top` no longer holds
     shield: Ints  # running jobs that were in their minimum run when they were looked at last
     log: IntMatrix  # transitions of the present step: kind, job, and 1 where a stop is part of a move
+
+
+columned(
+    State,
+    f=col.FLOAT_COLUMNS,
+    i=col.INT_COLUMNS,
+    node=5,
+    host=4,
+    pool=6,
+    cls=col.CLASS_COLUMNS,
+    slices=4,
+    quota=col.QUOTA_COLUMNS,
+    use=col.USE_COLUMNS,
+    attempt_of=2,
+    open=4,
+    open_host=4,
+    pick=2,
+    starts=4,
+    series=4,
+    segments=5,
+    log=3,
+)
 
 
 class Rule(NamedTuple):

@@ -16,7 +16,7 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
-from cotenant.engine.keys import compact_if_sparse, first_waiting, key_of, round_number, write_keys
+from cotenant.engine.keys import compact_if_sparse, first_waiting, key_of, round_number, write_keys, write_keys_at
 from cotenant.engine.openings import forget_all, forget_nodes_of, note_next, shielded_till
 from cotenant.engine.slices import shift
 from cotenant.engine.sorting import AT, EVERYBODY, KEPT, WHO, before, line_up_running
@@ -118,8 +118,8 @@ def _is_shielded(s: State, rule: Rule, place: int, now: float) -> bool:
 @kernel
 def _make_line(s: State, rule: Rule, now: float) -> None:
     """Make the line anew, with keys as of now."""
-    compact_if_sparse(s)
-    write_keys(s, rule, 0, s.x[N_RUN], now)
+    compact_if_sparse(s, 3)
+    write_keys(s, rule, now)
     for place in range(s.x[N_RUN]):
         s.hot[H_NOTED, place] = now
     line_up_running(s, EVERYBODY)
@@ -148,7 +148,7 @@ def _note_keys(s: State, rule: Rule, place: int, now: float) -> None:
     """Bring the keys of the running job at a place of the list up to now."""
     if s.hot[H_NOTED, place] != now:
         s.hot[H_NOTED, place] = now
-        write_keys(s, rule, place, place + 1, now)
+        write_keys_at(s, rule, place, now)
 
 
 @kernel
@@ -173,7 +173,7 @@ def begin_tail(s: State, rule: Rule, now: float) -> None:
     if s.x[LINED] == 0:
         _make_line(s, rule, now)
     else:
-        compact_if_sparse(s)
+        compact_if_sparse(s, 2)
         if by_index(rule):
             _sort_by_index(s, rule, now)
         for place in range(s.x[N_KEPT], s.x[N_RUN]):

@@ -7,6 +7,8 @@ pools only the names are checked: its places are the engine's own. Nothing is ch
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,7 +36,7 @@ def check_plan(state: State, plan: Plan, view: View, name: str) -> Wanted:
                 wanted[row] = view.places(row)
     complaint = _about_gangs(state, wanted, view)
     if not complaint and state.x[col.SHARING]:
-        complaint = _resolve(state, wanted) or _about_gpus(state, wanted, plan, view)
+        complaint = _resolve(state, wanted, {}) or _about_gpus(state, wanted, plan, view)
     elif not complaint:
         complaint = _about_nodes(state, wanted)
     complaint = complaint or _about_hosts(state, wanted) or _about_quotas(state, wanted, plan)
@@ -44,33 +46,90 @@ def check_plan(state: State, plan: Plan, view: View, name: str) -> Wanted:
 
 
 def only_starts(state: State, plan: Plan, view: View) -> bool:
-    """Whether a plan lets everybody go on as it is and only starts others: then it is judged by what is free."""
-    if not plan.keep or plan.stop or plan.terms or view.facts.elastic is not None:
+    """Whether a plan lets everybody go on as it is, or with another share, and only starts others.
+
+    Then it is judged by what is free, and costs what changes.
+    """
+    if not plan.keep or plan.stop or view.facts.elastic is not None or view.facts.slicing is not None:
         return False
-    if state.x[col.SHARING] or state.x[col.LAGS] or state.x[col.USE_HOST]:
+    if state.x[col.LAGS] or state.x[col.USE_HOST] or (plan.terms and not _gives_shares(state, plan, view)):
         return False
     rows = np.fromiter(plan.run, np.int64, len(plan.run))
     known = (rows >= 0) & (rows < len(state.i))
     return bool(known.all() and (state.i[rows, col.STATE] == col.WAITING).all())
 
 
+def _gives_shares(state: State, plan: Plan, view: View) -> bool:
+    """Whether terms are for those who start, or are other shares of those who run."""
+    together = view.facts.together
+    if not state.x[col.SHARING] or (together is not None and together.soft is not None):
+        return False
+    return only_shares(state, {row: terms for row, terms in plan.terms.items() if row not in plan.run})
+
+
+def only_shares(state: State, terms: Mapping[int, Terms]) -> bool:
+    """Whether these terms change nothing but the shares of jobs that run: then no limit can be passed."""
+    rows = np.fromiter(terms, np.int64, len(terms))
+    if ((rows < 0) | (rows >= len(state.i))).any():
+        return False
+    given = [(said.turn, said.sliced, said.column, said.opportunistic) for said in terms.values()]
+    now = state.i[rows][:, [col.TURN, col.SLICED, col.COLUMN, col.OPPORTUNISTIC]]
+    return bool(
+        (state.i[rows, col.STATE] == col.RUNNING).all()
+        and (state.f[rows, col.CAP] == [said.cap for said in terms.values()]).all()
+        and (now == np.array(given, np.int64).reshape(-1, 4)).all()
+    )
+
+
 def check_starts(state: State, plan: Plan, view: View, name: str) -> Wanted:
-    """The same for a plan that only starts jobs; what it costs is what changes, not what runs."""
+    """`check_plan` for a plan that only starts jobs: who starts, and where."""
     wanted = {row: _with_masks(slices) for row, slices in plan.run.items()}
     complaint = _about_gangs(state, wanted, view)
-    used: dict[int, int] = {}
+    if not complaint and state.x[col.SHARING]:
+        complaint = _resolve(state, wanted, _taken_on(state, wanted)) or _about_gpus(
+            state, {**wanted, **_beside(state, wanted)}, plan, view
+        )
+    elif not complaint:
+        complaint = _about_free(state, wanted)
     held = state.quota[:, col.Q_USED].copy()
     for row, places in wanted.items():
-        held[state.i[row, col.TENANT]] += size_of(places)
-        for node, gpus, _ in places:
-            used[node] = used.get(node, 0) + gpus
-    over = [] if complaint else [node for node, gpus in used.items() if gpus > state.node[node, col.NODE_FREE]]
-    if over:
-        complaint = f"puts {used[over[0]]} GPUs on node {over[0]}, which has too few"
+        if not _is_opportunistic(state, plan.terms.get(row), row):
+            held[state.i[row, col.TENANT]] += size_of(places)
     complaint = complaint or _over_quota(state, held)
     if complaint:
         raise InputError(f"policy '{name}': plan {complaint}")
     return wanted
+
+
+def _about_free(state: State, wanted: Wanted) -> str:
+    """GPUs per node, where every GPU has one job and nobody leaves."""
+    used: dict[int, int] = {}
+    for places in wanted.values():
+        for node, gpus, _ in places:
+            used[node] = used.get(node, 0) + gpus
+    over = [node for node, gpus in used.items() if gpus > state.node[node, col.NODE_FREE]]
+    return f"puts {used[over[0]]} GPUs on node {over[0]}, which has too few" if over else ""
+
+
+def _taken_on(state: State, wanted: Wanted) -> dict[int, int]:
+    """Masks of the GPUs that have jobs, of the nodes on which others are to start."""
+    taken: dict[int, int] = {}
+    for node in {node for places in wanted.values() for node, _, _ in places}:
+        first, end = state.gpu_first[node : node + 2].tolist()
+        busy = np.flatnonzero(state.gpu[first:end, 0] >= 0).tolist()
+        taken[node] = sum(1 << k for k in busy)
+    return taken
+
+
+def _beside(state: State, wanted: Wanted) -> Wanted:
+    """The jobs that run on GPUs on which others are to start, and where they sit."""
+    found: set[int] = set()
+    for places in wanted.values():
+        for node, _, mask in places:
+            first = int(state.gpu_first[node])
+            users = state.gpu[first : first + mask.bit_length()].tolist()
+            found.update(job for k, jobs in enumerate(users) if mask >> k & 1 for job in jobs)
+    return {row: places_of(state, row) for row in sorted(found - {-1})}
 
 
 def size_of(places: Places) -> int:
@@ -152,12 +211,12 @@ def over_nodes(state: State, wanted: Wanted) -> dict[int, int]:
     return {node: gpus for node, gpus in used.items() if gpus > state.node[node, col.NODE_CAP]}
 
 
-def _resolve(state: State, wanted: Wanted) -> str:
+def _resolve(state: State, wanted: Wanted, taken: dict[int, int]) -> str:
     """Masks for slices that have none: those of a job that stays, else GPUs of the node that nobody is planned for.
 
-    Of these rather such as are free now and to which no suspended job is bound, then the first ones.
+    Of these rather such as are free now and to which no suspended job is bound, then the first ones. `taken` are masks
+    by node that others keep.
     """
-    taken: dict[int, int] = {}
     for row, places in wanted.items():
         if state.i[row, col.STATE] == col.RUNNING and not any(mask for _, _, mask in places):
             now = places_of(state, row)

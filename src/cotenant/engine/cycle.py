@@ -33,7 +33,7 @@ from cotenant.engine.claims import admit, share_rest
 from cotenant.engine.decide import decide
 from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.events import begin_step, next_own_time, wants_decision
-from cotenant.engine.guard import Guard, decide_guarded
+from cotenant.engine.guard import Guard, decide_guarded, place_waiting
 from cotenant.engine.ledger import begin_promised
 from cotenant.engine.network import NetworkCare
 from cotenant.engine.observe import Window, keep_active, order_keys, pinned_gpus, places_of, running_rows
@@ -194,6 +194,8 @@ class Engine:
             settle(self.state, now_s)
         if self.network is not None:
             self.network.before(self.state, self.rule, now_s)
+        if self.guard is not None and self.allocation is None:
+            place_waiting(self, self.guard, now_s)
         python = self.allocation is not None or self.traits.plans or self.traits.computed
         shared = python and self.state.x[col.TENANTS] == 1
         if shared and (self.allocation is None or self.allocation.due(now_s)):
@@ -323,6 +325,13 @@ class Engine:
         return why
 
     def _by_plan(self, now_s: float) -> None:
+        state = self.state
+        if self._fixed and self.guard is None and not state.x[col.LAGS]:
+            waiting, idle = state.x[[col.N_WAITING, col.IDLE]].tolist()
+            next_s = cast(PlanPolicy, self.policy).next_look(now_s, waiting, idle)
+            if next_s is not None:
+                state.t[col.NEXT_CALL] = next_s
+                return
         if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
         else:

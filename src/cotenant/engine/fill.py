@@ -13,6 +13,7 @@ from cotenant.engine.home import find_home_or_wait
 from cotenant.engine.ledger import start
 from cotenant.engine.lines import advance_line, insert_line
 from cotenant.engine.slices import slices_for
+from cotenant.engine.victims import goes_to_one_node
 from cotenant.placement.fit import IDLE_NOW, find_place
 
 
@@ -35,15 +36,32 @@ def room_in_quota(s: State, c: int) -> bool:
 
 
 @kernel
+def _idle_node(s: State, gpus: int) -> int:
+    """`find_place` for a gang that goes to one node of the only pool, straight from the nodes: best fit."""
+    node, best, least = s.node, -1, UNLIMITED
+    for n in range(node.shape[0]):
+        free = node[n, NODE_FREE]
+        if gpus <= free < least:
+            best, least = n, free
+            if free == gpus:
+                break
+    s.pick[0, 0], s.pick[0, 1] = best, gpus
+    return 1 if best >= 0 else 0
+
+
+@kernel
 def start_if_it_fits(s: State, rule: Rule, job: int, c: int, now: float) -> bool:
     """Start one waiting job on idle GPUs, if there is a place for it."""
     if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
         return False
-    open_idle(s)
-    if s.i[job, HOME] >= 0:
-        count = find_home_or_wait(s, rule, c, job, IDLE_NOW, now)
+    if s.i[job, HOME] < 0 and goes_to_one_node(s, c):
+        count = _idle_node(s, s.cls[c, C_GPUS])
     else:
-        count = find_place(s, c, job, IDLE_NOW)
+        open_idle(s)
+        if s.i[job, HOME] >= 0:
+            count = find_home_or_wait(s, rule, c, job, IDLE_NOW, now)
+        else:
+            count = find_place(s, c, job, IDLE_NOW)
     if count == 0:
         return False
     start(s, rule, job, slices_for(s, job, count), now)

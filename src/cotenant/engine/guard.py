@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cotenant.core import columns as col
+from cotenant.core.decision import Event, Kind
+from cotenant.core.errors import InputError
 from cotenant.core.plan import Places, Plan, Why
 from cotenant.core.state import State, copy_state
 from cotenant.core.workload import Ints
 from cotenant.engine.check import check_plan
 from cotenant.engine.observe import places_of, running_rows
 from cotenant.engine.plans import carry_out_plan
+from cotenant.engine.taking_in import take_in
 
 if TYPE_CHECKING:
     from cotenant.engine.cycle import Engine
@@ -32,6 +35,12 @@ class Guard(Protocol):
     """Whoever knows what pinned jobs can bear beside them."""
 
     left: int  # guests that had to leave so far
+
+    def waiting(self) -> list[int]:
+        """Jobs that wait to be pinned somewhere, whatever the policy; in this order."""
+
+    def place_of(self, row: int, state: State, shares: bool, now_s: float) -> tuple[Places, frozenset[int]] | None:
+        """Where such a job goes, and who has to leave for it; None while there is no such place."""
 
     def to_leave(self, state: State, now_s: float) -> list[int]:
         """Those who have joined pinned jobs and must leave them."""
@@ -66,6 +75,28 @@ def decide_guarded(engine: Engine, guard: Guard, now_s: float) -> None:
         _ask(engine, guard, others, now_s)
         engine.say_also(*said)
         engine.state.t[col.NEXT_CALL] = min(next_s, float(engine.state.t[col.NEXT_CALL]))
+
+
+def place_waiting(engine: Engine, guard: Guard, now_s: float) -> None:
+    """Give their GPUs to those whose places are not the policy's to choose.
+
+    Where quotas, cores or memory do not allow it they wait as any other job does.
+    """
+    state = engine.state
+    for row in guard.waiting() if not state.x[col.TENANTS] else ():
+        if state.i[row, col.STATE] != col.WAITING or state.i[row, col.LEAVING]:
+            continue
+        if (found := guard.place_of(row, state, engine.traits.shares, now_s)) is None:
+            continue
+        places, stops = found
+        plan = Plan({row: places}, keep=True, stop=stops)
+        try:
+            carry_out_plan(state, engine.rule, plan, engine.view(now_s), "services", now_s)
+        except InputError:
+            continue
+        guard.left += len(stops)
+        take_in(state, engine.rule, Event(Kind.PINNED, row), now_s)  # unless others have to leave first
+        engine.policy.refresh()
 
 
 def stop_guests(engine: Engine, rows: list[int], now_s: float) -> None:

@@ -91,7 +91,8 @@ def push_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) 
     at = cls[c, C_LEN]
     heap[cls[c, C_OFFSET] + at] = job
     cls[c, C_LEN] = at + 1
-    _up(f, i, heap, cls[c, C_OFFSET], at, HEAP_AT)
+    if _up(f, i, heap, cls[c, C_OFFSET], at, HEAP_AT) == 0:
+        cls[c, C_MOVED] = 1
 
 
 @entry
@@ -100,6 +101,8 @@ def remove_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int
     c, at = i[job, CLASS], i[job, HEAP_AT]
     cls[c, C_LEN] -= 1
     i[job, HEAP_AT] = -1
+    if at == 0:
+        cls[c, C_MOVED] = 1
     _fill_gap(f, i, heap, cls[c, C_OFFSET], cls[c, C_LEN], at, HEAP_AT)
 
 

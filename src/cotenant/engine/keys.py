@@ -12,7 +12,7 @@ from cotenant.engine.gittins import gittins_further, gittins_index
 from cotenant.engine.listing import listed_key
 from cotenant.engine.weighing import less_cost, loses_work, shielded_until, start_s, stop_cost
 
-_EMPTY = 8  # places of jobs that no longer run, and one more for eight that run, may stay in the list
+_EMPTY = 8  # places of jobs that no longer run may stay in the list, however few run
 
 
 @entry
@@ -188,49 +188,51 @@ def set_keys_if_moved(f: Matrix, i: IntMatrix, rule: Rule, job: int, now: float)
 
 
 @kernel
-def _hot_column(hot: Matrix, out: Floats, first: int, count: int, column: int, boundary: float, now: float) -> None:
-    """The same as `key_of` for all running jobs at once, one tight loop per column."""
-    left, warm, speed, gpus = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS]
-    if column == BY_REMAINING:
-        for k in range(first, count):
-            out[k] = max(left[k] - max(now - warm[k], 0.0) * speed[k], 0.0)
-    elif column == BY_REMAINING_GPU:
-        for k in range(first, count):
-            out[k] = max(left[k] - max(now - warm[k], 0.0) * speed[k], 0.0) * gpus[k]
-    elif column == BY_ATTAINED_GPU:
-        for k in range(first, count):
-            out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * gpus[k]
-    else:
-        source = hot[H_QUEUE] if column == BY_QUEUE else hot[H_LISTED] if column == BY_LISTED else hot[H_FIRST]
-        for k in range(first, count):
-            out[k] = source[k]
+def hot_key(hot: Matrix, column: int, k: int, boundary: float, now: float) -> float:
+    """The same as `key_of` for a running job, from its hot row; not for columns that never change."""
+    if column in (BY_REMAINING, BY_REMAINING_GPU):
+        left = max(hot[H_LEFT, k] - max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k], 0.0)
+        return left * hot[H_GPUS, k] if column == BY_REMAINING_GPU else left
+    if column == BY_ATTAINED_GPU:
+        return (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0)) * hot[H_GPUS, k]
+    if column == BY_QUEUE:
+        return float(hot[H_QUEUE, k])
+    return float(hot[H_LISTED, k] if column == BY_LISTED else hot[H_FIRST, k])
 
 
 @kernel
-def _weighed_column(hot: Matrix, out: Floats, first: int, count: int, column: int, boundary: float, now: float) -> None:
+def weighed_hot_key(hot: Matrix, column: int, k: int, boundary: float, now: float) -> float:
     """The same as `_weighed_key`."""
-    left, warm, speed, gpus, cost, risk = hot[H_LEFT], hot[H_WARM], hot[H_SPEED], hot[H_GPUS], hot[H_COST], hot[H_RISK]
+    if column == BY_NOTHING:
+        return -1.0 if hot[H_COST, k] > 0 else 0.0
+    if column == BY_QUEUE:
+        return float(hot[H_QUEUE, k])
+    worked = max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k]
+    lost = hot[H_COST, k] + hot[H_RISK, k] * worked
     if column in (BY_REMAINING, BY_REMAINING_GPU):
-        for k in range(first, count):
-            worked = max(now - warm[k], 0.0) * speed[k]
-            needs = max(left[k] - worked, 0.0) + max(warm[k] - now, 0.0)
-            out[k] = needs - (cost[k] + risk[k] * worked)
-        if column == BY_REMAINING_GPU:
-            for k in range(first, count):
-                out[k] *= gpus[k]
-    elif column == BY_ATTAINED_GPU:
-        for k in range(first, count):
-            lost = cost[k] + risk[k] * (max(now - warm[k], 0.0) * speed[k])
-            out[k] = (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0) - lost) * gpus[k]
-    elif column == BY_NOTHING:
-        for k in range(first, count):
-            out[k] = -1.0 if cost[k] > 0 else 0.0
-    elif column == BY_QUEUE:
-        for k in range(first, count):
-            out[k] = hot[H_QUEUE, k]
-    else:
-        for k in range(first, count):
-            out[k] = hot[H_FIRST, k] - (cost[k] + risk[k] * (max(now - warm[k], 0.0) * speed[k]))
+        needs = max(hot[H_LEFT, k] - worked, 0.0) + max(hot[H_WARM, k] - now, 0.0)
+        return (needs - lost) * hot[H_GPUS, k] if column == BY_REMAINING_GPU else needs - lost
+    if column == BY_ATTAINED_GPU:
+        return (hot[H_ATTAINED, k] + max(boundary - hot[H_SINCE, k], 0.0) - lost) * hot[H_GPUS, k]
+    return float(hot[H_FIRST, k] - lost)
+
+
+@kernel
+def _hot_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
+    """The keys of many running jobs, one tight loop per column."""
+    for one in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU, BY_QUEUE, BY_LISTED, BY_FIRST_START):
+        if column == one:
+            for k in range(count):
+                out[k] = hot_key(hot, one, k, boundary, now)
+
+
+@kernel
+def _weighed_column(hot: Matrix, out: Floats, count: int, column: int, boundary: float, now: float) -> None:
+    """The same where stops are weighed."""
+    for one in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU, BY_NOTHING, BY_QUEUE, BY_FIRST_START):
+        if column == one:
+            for k in range(count):
+                out[k] = weighed_hot_key(hot, one, k, boundary, now)
 
 
 @kernel
@@ -300,54 +302,69 @@ def first_waiting(s: State, key: int) -> float:
 
 
 @kernel
-def write_keys(s: State, rule: Rule, first: int, count: int, now: float) -> None:
-    """Write the keys of the running jobs at these places of `s.run` as of now, minimum runs left aside.
-
-    Arrays are taken out before the loops.
-    """
-    f, i, hot, run, keys = s.f, s.i, s.hot, s.run, s.keys
-    samples, prefix, counts = rule.samples, rule.prefix, rule.counts
-    supremum = rule.flags[QUANTUM] == QUANTUM_SUP
-    weighs = rule.flags[WEIGHS] == 1
-    for c in range(keys.shape[0]):
-        column = rule.columns[c]
-        if column == BY_NOTHING and not weighs:
-            continue
-        if column == BY_GITTINS:
-            for k in range(first, count):
-                quantum = quantum_of(rule, int(hot[H_QUEUE, k]))
-                attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
-                keys[c, k] = 0.0
-                if quantum > 0.0 and supremum:
-                    keys[c, k] = -gittins_index(samples, prefix, counts, True, attained, quantum)
-                elif quantum > 0.0:
-                    keys[c, k] = -gittins_further(samples, prefix, counts, hot, k, attained, quantum)
-                if weighs:
-                    lost = hot[H_COST, k] + hot[H_RISK, k] * (max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k])
-                    keys[c, k] = less_cost(keys[c, k], lost * hot[H_GPUS, k])
-        elif column >= FIRST_FIXED_COLUMN:
-            for k in range(first, count):
-                keys[c, k] = _fixed(f, i, column, max(run[k], 0))
-        elif weighs:
-            _weighed_column(hot, keys[c], first, count, column, round_start(rule, now), now)
-        else:
-            _hot_column(hot, keys[c], first, count, column, round_start(rule, now), now)
+def _index_key(hot: Matrix, rule: Rule, k: int, now: float) -> float:
+    """The same as `gittins_key` for a running job, what stopping it costs included."""
+    quantum = quantum_of(rule, int(hot[H_QUEUE, k]))
+    attained = (hot[H_ATTAINED, k] + now - hot[H_SINCE, k]) * hot[H_GPUS, k]
+    key = 0.0
+    if quantum > 0.0 and rule.flags[QUANTUM] == QUANTUM_SUP:
+        key = -gittins_index(rule.samples, rule.prefix, rule.counts, True, attained, quantum)
+    elif quantum > 0.0:
+        key = -gittins_further(rule.samples, rule.prefix, rule.counts, hot, k, attained, quantum)
+    if rule.flags[WEIGHS] == 0:
+        return key
+    lost = hot[H_COST, k] + hot[H_RISK, k] * (max(now - hot[H_WARM, k], 0.0) * hot[H_SPEED, k])
+    return less_cost(key, lost * hot[H_GPUS, k])
 
 
 @kernel
-def compact_if_sparse(s: State) -> None:
-    """Compact the list of running jobs once some have left it."""
-    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 3) + _EMPTY:
+def write_keys_at(s: State, rule: Rule, k: int, now: float) -> None:
+    """Write the keys of the running job at place k of `s.run` as of now, minimum runs left aside."""
+    weighs, boundary = rule.flags[WEIGHS] == 1, round_start(rule, now)
+    for c in range(s.keys.shape[0]):
+        column = rule.columns[c]
+        if column == BY_GITTINS:
+            s.keys[c, k] = _index_key(s.hot, rule, k, now)
+        elif column >= FIRST_FIXED_COLUMN:
+            s.keys[c, k] = _fixed(s.f, s.i, column, max(s.run[k], 0))
+        elif weighs:
+            s.keys[c, k] = weighed_hot_key(s.hot, column, k, boundary, now)
+        elif column != BY_NOTHING:
+            s.keys[c, k] = hot_key(s.hot, column, k, boundary, now)
+
+
+@kernel
+def write_keys(s: State, rule: Rule, now: float) -> None:
+    """The same for all running jobs. Arrays are taken out before the loops."""
+    f, i, hot, run, keys, count = s.f, s.i, s.hot, s.run, s.keys, s.x[N_RUN]
+    for c in range(keys.shape[0]):
+        column = rule.columns[c]
+        if column == BY_GITTINS:
+            for k in range(count):
+                keys[c, k] = _index_key(hot, rule, k, now)
+        elif column >= FIRST_FIXED_COLUMN:
+            for k in range(count):
+                keys[c, k] = _fixed(f, i, column, max(run[k], 0))
+        elif rule.flags[WEIGHS] == 1:
+            _weighed_column(hot, keys[c], count, column, round_start(rule, now), now)
+        elif column != BY_NOTHING:
+            _hot_column(hot, keys[c], count, column, round_start(rule, now), now)
+
+
+@kernel
+def compact_if_sparse(s: State, share: int) -> None:
+    """Compact the list of running jobs once some have left it: one for 2 ** share that run, and a few."""
+    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> share) + _EMPTY:
         compact_running(s)
 
 
 @kernel
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
     """Write the keys of all running jobs, in step with `s.run`; empty places come before everybody."""
-    compact_if_sparse(s)
+    compact_if_sparse(s, 3)
     run, keys, count = s.run, s.keys, s.x[N_RUN]
     s.x[LINED] = 0
-    write_keys(s, rule, 0, count, now)
+    write_keys(s, rule, now)
     if rule.flags[WEIGHS] == 1:
         _shield(s, rule, now)
     if s.x[TENANTS] == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.core.columns import C_LEN, C_OFFSET, N_LINES
+from cotenant.core.columns import C_LEN, C_MOVED, C_OFFSET, N_LINES
 from cotenant.core.jit import kernel
 from cotenant.core.state import State
 from cotenant.engine.heaps import ahead
@@ -14,6 +14,12 @@ def line_up(s: State) -> None:
 
     They are taken in the order in which they stood last, which is nearly right. A negative length marks who is in line.
     """
+    moved = count = 0
+    for c in range(s.cls.shape[0]):
+        moved += s.cls[c, C_MOVED]
+        count += 1 if s.cls[c, C_LEN] > 0 else 0
+    if moved == 0 and count == s.x[N_LINES]:
+        return
     count = 0
     for k in range(s.x[N_LINES]):
         c = s.lines[k]
@@ -22,6 +28,7 @@ def line_up(s: State) -> None:
             s.cls[c, C_LEN] = -s.cls[c, C_LEN]
             count += 1
     for c in range(s.cls.shape[0]):
+        s.cls[c, C_MOVED] = 0
         if s.cls[c, C_LEN] < 0:
             s.cls[c, C_LEN] = -s.cls[c, C_LEN]
         elif s.cls[c, C_LEN] > 0:
@@ -53,6 +60,7 @@ def advance_line(s: State, at: int) -> None:
     """The first job of the class at position `at` was taken: put the class where its next job belongs."""
     c = s.lines[at]
     last = s.x[N_LINES]
+    s.cls[c, C_MOVED] = 0
     if s.cls[c, C_LEN] == 0:
         last -= 1
         for k in range(at, last):

@@ -17,12 +17,11 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.state import Rule, State
 from cotenant.core.tenants import Tree
 from cotenant.core.workload import Floats, make_workload
-from cotenant.engine.class_rows import pools_for
 from cotenant.engine.events import unpromise
 from cotenant.engine.heaps import remove_waiting
 from cotenant.engine.ledger import set_leaf, stand_in_line
 from cotenant.engine.partitions import most_slices
-from cotenant.engine.tables import StopCosts, build_state
+from cotenant.engine.tables import StopCosts, build_state, pools_for
 from cotenant.engine.tenant_rows import lay_tenants, most_gpus, only_type, open_to, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 

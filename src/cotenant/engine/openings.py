@@ -14,7 +14,7 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
-from cotenant.engine.keys import key_of, quantum_of
+from cotenant.engine.keys import hot_key, key_of, quantum_of, round_start, weighed_hot_key
 from cotenant.engine.weighing import shielded_until, stop_cost
 
 STALE = -1e300
@@ -99,12 +99,16 @@ def shielded_till(s: State, rule: Rule, job: int) -> float:
 @kernel
 def _limit(s: State, rule: Rule, column: int, job: int, now: float) -> float:
     """A key of a running job, or a little more."""
-    if column == BY_GITTINS and quantum_of(rule, s.i[job, QUEUE]) > 0.0:
-        return math.inf
-    key = key_of(s.f, s.i, rule, column, job, now)
-    if column in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU):
-        key += _SLACK * (1.0 + abs(key))
-    return key
+    if column == BY_NOTHING:
+        return 0.0
+    if column == BY_GITTINS:
+        return math.inf if quantum_of(rule, s.i[job, QUEUE]) > 0.0 else 0.0
+    if column >= FIRST_FIXED_COLUMN or column == BY_LISTED:
+        return key_of(s.f, s.i, rule, column, job, now)
+    k, boundary = s.i[job, RUN_AT], round_start(rule, now)
+    weighs = rule.flags[WEIGHS] == 1
+    key = weighed_hot_key(s.hot, column, k, boundary, now) if weighs else hot_key(s.hot, column, k, boundary, now)
+    return key + _SLACK * (1.0 + abs(key)) if column in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU) else key
 
 
 @kernel
@@ -199,13 +203,13 @@ def may_open(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
         g, needed = min(gpus, largest), max(gpus // largest, 1)
         if s.top[g, every] < s.f[job, KEY1]:
             continue
-        most = -math.inf
+        most, first, limits = -math.inf, s.f[job, KEY1], s.top[g]
         for n in range(lo, hi):
-            if _opens_on(s, rule, g, n, job, now):
+            if limits[n] >= first and _opens_on(s, rule, g, n, job, now):
                 needed -= 1
                 if needed == 0:
                     return True
-            most = max(most, s.top[g, n])
+            most = max(most, limits[n])
         if s.pool.shape[0] == 1:
             s.top[g, every] = most
     return False

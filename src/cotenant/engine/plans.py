@@ -7,13 +7,15 @@ after a pause; whoever else moves is stopped and started.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.plan import ALONE, Places, Plan
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
-from cotenant.engine.check import check_plan, check_starts, memory_gib, only_starts, size_of
+from cotenant.engine.check import check_plan, check_starts, memory_gib, only_shares, only_starts, size_of
 from cotenant.engine.leaving import end_suspended, preempt
 from cotenant.engine.ledger import bar, resize
 from cotenant.engine.observe import pieces_of
@@ -28,13 +30,15 @@ Start = tuple[int, Places, int]
 def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, now_s: float) -> None:
     """Check a whole plan, then turn the difference to what runs into stops and starts."""
     exact = bool(state.x[col.SHARING])
-    if plan.keep and not plan.run and not plan.stop and _only_shares(plan, state):
+    if plan.keep and not plan.run and not plan.stop and only_shares(state, plan.terms):
         for row, terms in plan.terms.items():
             state.f[row, col.SHARE] = terms.share
         return
     if only_starts(state, plan, view):
-        starting = sorted(check_starts(state, plan, view, name).items())
-        _lay_down([], [(row, places, 0) for row, places in starting], state)
+        starting = check_starts(state, plan, view, name)
+        if exact:
+            _write_terms(plan, [*starting, *(plan.terms.keys() - starting.keys())], list(starting), state, view)
+        _lay_down([], [(row, places, 0) for row, places in sorted(starting.items())], state)
         commit(state, rule, now_s)
         return
     plan, wanted = let_stay(state, plan, check_plan(state, plan, view, name), view)
@@ -106,17 +110,6 @@ def _within(state: State, node: int, mask: int) -> bool:
     return state.node[node, col.NODE_CAP] > 0 and all(row < 0 or state.i[row, col.STATE] != col.PINNED for row in users)
 
 
-def _only_shares(plan: Plan, state: State) -> bool:
-    """Whether a plan changes nothing but the shares of jobs that run: then no limit can be passed."""
-    return all(
-        state.i[row, col.STATE] == col.RUNNING
-        and (state.f[row, col.CAP], state.i[row, col.TURN]) == (terms.cap, terms.turn)
-        and (state.i[row, col.SLICED], state.i[row, col.COLUMN]) == (terms.sliced, terms.column)
-        and bool(state.i[row, col.OPPORTUNISTIC]) == terms.opportunistic
-        for row, terms in plan.terms.items()
-    )
-
-
 def _difference(wanted: dict[int, Places], view: View, exact: bool) -> tuple[list[int], list[Start]]:
     """Who stops, and who starts where (1: it runs elsewhere now)."""
     running, named = view.running, np.zeros(int(view.rows.max(initial=-1)) + 1, bool)
@@ -160,7 +153,7 @@ def _seen(places: Places, exact: bool) -> list[tuple[int, ...]]:
     return [place if exact else place[:2] for place in places]
 
 
-def _write_terms(plan: Plan, wanted: dict[int, Places], starts: list[int], state: State, view: View) -> None:
+def _write_terms(plan: Plan, wanted: Iterable[int], starts: list[int], state: State, view: View) -> None:
     """What was agreed with each job; jobs that go on unnamed keep what they have."""
     new = set(starts)
     for row in wanted:

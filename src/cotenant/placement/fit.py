@@ -273,7 +273,8 @@ def seek(
         elif mode == ANYWHERE:
             count = gather(open_, pick, lo, hi, gpus, True)
     elif mode == CONSOLIDATED:
-        if holds_whole(host, node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
+        alike = cpus_per_gpu == 0.0 and mem_per_gpu == 0.0 and pool[p, POOL_LARGEST_COUNT] > gpus // largest
+        if alike or holds_whole(host, node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
             count = whole_nodes(open_, pick, lo, hi, gpus, largest)
         else:
             count = gather(open_, pick, lo, hi, gpus, False)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -23,6 +24,8 @@ from cotenant.core.plan import Places, Slices
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.fit import IDLE_NOW, fed_by, gather, seek, usable
+
+Mask = NDArray[np.bool_]
 
 
 def as_places(gpus: Iterable[int], first: Sequence[int]) -> Places:
@@ -52,12 +55,13 @@ class Room:
         self.hosts = self._open_host[:, 1::2]
         self._pick = np.zeros((int(site.node[:, col.NODE_SIZE].sum()) + 1, 2), np.int64)
         self._fixed = site.host.copy(), site.node.copy(), site.pool.copy()
+        self._kinds: list[int] = self.view.kind.tolist()
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def kind(self, row: int) -> int:
         """Kind of a job."""
-        return int(self.view.kind[self.view.at(row)])
+        return self._kinds[self.view.at(row)]
 
     def tenant(self, row: int) -> int:
         """Tenant of a job."""
@@ -195,13 +199,16 @@ class SharedRoom(Room):
         self.pool_of: Ints = site.node[self.node_of, col.NODE_POOL]
         self.type_of: Ints = site.node_type[self.node_of]
         self.up: NDArray[np.bool_] = site.open
-        self._open_on = [[g for g in range(a, b) if self.up[g]] for a, b in pairwise(self.first)]
-        self.users: list[list[int]] = [[job for job in jobs if job >= 0] for jobs in site.users.tolist()]
+        self._open_on = _open_on(tuple(self.first), self.up.tobytes())
+        self.users: list[list[int]] = [[] for _ in range(len(site.users))]
         self.gpus_of: dict[int, list[int]] = {}
-        for gpu, jobs in enumerate(self.users):
-            for job in jobs:
-                self.gpus_of.setdefault(job, []).append(gpu)
-        self.need: dict[int, float] = {row: float(view.gpu_gib[view.at(row)]) for row in self.gpus_of}
+        self.changed: set[int] = set()  # nodes on which somebody sat down or got up; emptied by who follows that
+        gpus, places = np.nonzero(site.users >= 0)
+        for gpu, job in zip(gpus.tolist(), site.users[gpus, places].tolist(), strict=True):
+            self.users[gpu].append(job)
+            self.gpus_of.setdefault(job, []).append(gpu)
+        needs = view.gpu_gib.tolist()
+        self.need: dict[int, float] = {row: needs[view.at(row)] for row in self.gpus_of}
         self.capacity: Floats = site.gpu_gib[self.type_of]
 
     def gang(self, row: int) -> int:
@@ -210,7 +217,7 @@ class SharedRoom(Room):
 
     def gpus(self, node: int) -> list[int]:
         """GPUs of a node that may be given away."""
-        return self._open_on[node].copy()
+        return list(self._open_on[node])
 
     def free_gib(self, gpu: int) -> float:
         """Memory left on a GPU."""
@@ -236,10 +243,12 @@ class SharedRoom(Room):
         for gpu in self.gpus_of[row]:
             self.users[gpu].append(row)
             self.hosts[self.node_of[gpu]] -= each
+        self.changed |= self.nodes_of(row)
 
     def remove(self, row: int) -> None:
         """Let a job get up."""
         each = self.per_gpu(row)
+        self.changed |= self.nodes_of(row)
         for gpu in self.gpus_of.pop(row, []):
             self.users[gpu].remove(row)
             self.hosts[self.node_of[gpu]] += each
@@ -251,6 +260,10 @@ class SharedRoom(Room):
         self.remove(row)
         self.put(row, gpus, need)
 
+    def nodes_of(self, row: int) -> set[int]:
+        """Nodes on which a job sits."""
+        return set(self.node_of[self.gpus_of.get(row, [])].tolist())
+
     def mates(self, row: int) -> set[int]:
         """Everybody who sits on any of its GPUs, itself included."""
         return {job for gpu in self.gpus_of[row] for job in self.users[gpu]}
@@ -259,7 +272,7 @@ class SharedRoom(Room):
         """The GPUs of a job as places of a plan."""
         return as_places(self.gpus_of[row], self.first)
 
-    def consolidated(self, row: int, usable: list[bool], prefer: Floats | None = None) -> list[int]:
+    def consolidated(self, row: int, usable: Sequence[bool] | Mask, prefer: Floats | None = None) -> list[int]:
         """GPUs for a job on as few nodes as it needs, among usable ones; [] if there are none.
 
         On a node the GPUs with the lowest `prefer` come first, and of several nodes that hold the whole gang those
@@ -267,19 +280,28 @@ class SharedRoom(Room):
         whole ones.
         """
         rank = np.zeros(len(self.users)) if prefer is None else prefer
-        gang = self.gang(row)
+        gang, open_ = self.gang(row), np.flatnonzero(np.asarray(usable, bool) & self.up)
         for pool in self.pools(row):
-            free, best = np.zeros(len(self.site.node), np.int64), {}
-            for node in self.nodes(pool):
-                here = sorted((gpu for gpu in self.gpus(node) if usable[gpu]), key=lambda gpu: (rank[gpu], gpu))
-                best[node] = here[: self.fed(row, node)]
-                free[node] = len(best[node])
-            holds = [node for node in best if free[node] >= gang]
-            if holds and prefer is not None and not self.parts(row):
-                price = {node: sum(rank[gpu] for gpu in best[node][:gang]) for node in holds}
-                free[[node for node in best if price.get(node) != min(price.values())]] = 0
+            nodes = self.nodes(pool)
+            here = open_[(open_ >= self.first[nodes.start]) & (open_ < self.first[nodes.stop])]
+            here = here[np.lexsort((here, rank[here], self.node_of[here]))]
+            begin = np.searchsorted(self.node_of[here], np.arange(len(self.site.node) + 1))
+            free = np.diff(begin).astype(np.int64)
+            for node in np.flatnonzero(free).tolist() if self.site.hosts_bind else ():
+                free[node] = min(int(free[node]), self.fed(row, node))
+            holds = np.flatnonzero(free >= gang)
+            if len(holds) and prefer is not None and not self.parts(row):
+                price = rank[here[begin[holds][:, None] + np.arange(gang)]].sum(axis=1)
+                kept, free = free[holds[price == price.min()]], np.zeros_like(free)
+                free[holds[price == price.min()]] = kept
             wide = gang > int(self.site.pool[pool, col.POOL_LARGEST])
             place = self._seek(row, gang, pool, free, col.CONSOLIDATED, spread=wide)
             if place:
-                return [gpu for node, taken in place for gpu in best[node][:taken]]
+                return [int(gpu) for node, taken in place for gpu in here[begin[node] : begin[node] + taken]]
         return []
+
+
+@lru_cache(maxsize=16)
+def _open_on(first: tuple[int, ...], up: bytes) -> list[list[int]]:
+    """GPUs of each node that may be given away; a byte says so of each."""
+    return [[gpu for gpu in range(a, b) if up[gpu]] for a, b in pairwise(first)]

@@ -168,6 +168,13 @@ class PlanPolicy(Policy):
     round_s: float = np.inf
     quantum_s: float = 60.0
 
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
+        """When to be asked next, where no plan would change anything now; None: it has to be asked.
+
+        Known are how many jobs wait and how many GPUs are idle. It spares simulations a view, and changes no result.
+        """
+        return None
+
     @abstractmethod
     def decide(self, view: View) -> Plan:
         """Who runs next, and where. The engine checks it and carries out the difference."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cotenant.report.paired import GROUP, Difference
+from cotenant.report.wide import print_in_parts
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,10 +27,10 @@ def text_of(difference: Difference | None) -> str:
     if difference is None or difference.change is None:
         return "-"
     share = 100 * difference.change
-    if difference.change_half is None:
+    if difference.change_ends is None:
         return f"{share:+.1f} %"
-    half = 100 * difference.change_half
-    return f"{share:+.1f} % [{share - half:+.1f}, {share + half:+.1f}]" + ("" if difference.clear else " ?")
+    low, high = (100 * end for end in difference.change_ends)
+    return f"{share:+.1f} % [{low:+.1f}, {high:+.1f}]" + ("" if difference.clear else " ?")
 
 
 def note_of(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -54,16 +55,18 @@ def print_differences(lines: Sequence[Mapping[str, Any]], console: Console) -> N
     from rich.table import Table
 
     keys = [key for key in GROUP if len({repr(line.get(key)) for line in lines}) > 1]
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(f"against {lines[0]['baseline']}", no_wrap=True)
-    for name in (*keys, *(HEADINGS[m] for m in metrics)):
-        table.add_column(name, no_wrap=True, justify="left" if name in keys else "right")
-    for line in lines:
-        table.add_row(str(line["policy"]), *(str(line.get(key)) for key in keys), *(text_of(line[m]) for m in metrics))
+
+    def table_of(some: Sequence[str]) -> Table:
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column(f"against {lines[0]['baseline']}", no_wrap=True)
+        for name in (*keys, *(HEADINGS[m] for m in some)):
+            table.add_column(name, no_wrap=True, justify="left" if name in keys else "right")
+        for line in lines:
+            table.add_row(str(line["policy"]), *(str(line.get(key)) for key in keys), *(text_of(line[m]) for m in some))
+        return table
+
     console.print()
-    width, console.width = console.width, console.width if console.is_terminal else 1000
-    console.print(table, highlight=False)
-    console.width = width
+    print_in_parts(metrics, table_of, console)
     console.print(note_of(lines), style="dim", highlight=False, soft_wrap=True)
 
 
@@ -75,6 +78,8 @@ def as_data(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             "difference": d.mean, "low": d.low if d.half_width is not None else None,
             "high": d.high if d.half_width is not None else None, "baseline_value": d.baseline,
             "change": d.change, "change_half": d.change_half, "n": d.n,
+            "change_low": d.change_ends[0] if d.change_ends else None,
+            "change_high": d.change_ends[1] if d.change_ends else None,
             "method": d.method if d.half_width is not None else "",
         }
         for line in lines for m in HEADINGS if isinstance(d := line.get(m), Difference)

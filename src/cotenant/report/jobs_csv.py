@@ -1,13 +1,15 @@
 """Every job of a run as one CSV row, in the row order of the workload: the same run gives the same bytes.
 
 Times are seconds on the clock of the trace. Floats are written in their shortest form that reads back to the
-same number; what did not happen (no start, no finish) is an empty cell.
+same number; what did not happen (no start, no finish) is an empty cell. A long run is written in parts, each when its
+jobs and all before them have ended, so that nothing is kept for the file.
 """
 
 from __future__ import annotations
 
 from os import PathLike
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
@@ -17,15 +19,41 @@ from cotenant.core.workload import Codes, Floats
 if TYPE_CHECKING:
     import polars
 
+_ROWS = 65_536  # written at a time
 STATUSES = ("not-started", "unfinished", "finished")
+
+
+class JobsCsv:
+    """The file while it is written: give it the jobs in order. It is opened with the first of them, not before."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._path = path
+        self._file: IO[bytes] | None = None
+
+    def add(self, part: Outcome) -> None:
+        """Write some jobs, so many at a time that the text of all of them need not fit in memory."""
+        for first in range(0, max(len(part.workload), 1), _ROWS):
+            self._write(jobs_frame(part.rows(first, first + _ROWS)))
+
+    def _write(self, frame: polars.DataFrame) -> None:
+        header = self._file is None
+        if self._file is None:
+            self._file = open(self._path, "wb")  # noqa: SIM115
+        frame.write_csv(self._file, include_header=header, line_terminator="\n", quote_style="necessary")
+        self._file.flush()
+
+    def __enter__(self) -> JobsCsv:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
 
 
 def write_jobs_csv(outcome: Outcome, path: str | PathLike[str]) -> None:
     """Write one row per job."""
-    frame = jobs_frame(outcome)
-    # Opened here so that a bad path is an OSError like everywhere else.
-    with open(path, "wb") as file:
-        frame.write_csv(file, line_terminator="\n", quote_style="necessary")
+    with JobsCsv(path) as file:
+        file.add(outcome)
 
 
 def jobs_frame(outcome: Outcome) -> polars.DataFrame:

@@ -100,11 +100,11 @@ def differences(lines: Sequence[Mapping[str, Any]], policies: Mapping[str, Line]
         group = ", ".join(f"{line[key]}" for key in GROUP if len({repr(one.get(key)) for one in lines}) > 1)
         drawn = look(policies[str(line["policy"])]) if str(line["policy"]) in policies else {"color": "#6b7c93"}
         change = 100 * np.array([line[m].change for m in known])
-        half = 100 * np.array([line[m].change_half or 0.0 for m in known])
+        low, high = 100 * np.array([line[m].change_ends or (line[m].change,) * 2 for m in known]).T
         marks.append(
             {
                 **drawn, "type": "dot", "name": f"{line['policy']} {group}".strip(), "x": rounded(change),
-                "y": [metrics.index(m) for m in known], "low": rounded(change - half), "high": rounded(change + half),
+                "y": [metrics.index(m) for m in known], "low": rounded(low), "high": rounded(high),
             }
         )  # fmt: skip
     if not marks:

@@ -1,6 +1,7 @@
 """Differences against a baseline, taken pair by pair, with 95 % intervals: what is the same for both cancels out.
 
-* Over seeds: each seed gives one difference of two runs of the same workload; mean and Student's t.
+* Over seeds: each seed gives one difference of two runs of the same workload; the mean, and how far its interval
+  reaches on either side (`bootstrap_t`; Student's t with fewer than five seeds).
 * The change in percent is the ratio R of the two means, less 1; its interval is that of the residuals x - R b over the
   mean of b (the delta method), so that it narrows where a policy is better by the same factor each time.
 * Over one log: each job gives one difference. Neighbours share their congestion, so jobs are drawn in runs of
@@ -14,14 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cotenant.core.outcome import Outcome
 from cotenant.core.workload import Floats
-from cotenant.report.stats import estimate, t_quantile_975
+from cotenant.report.bootstrap_t import FEWEST, FEWEST_DRAWN, reach
+from cotenant.report.stats import t_quantile_975
 from cotenant.report.units import number
 
 DRAWS = 1000
@@ -43,16 +45,26 @@ class Difference:
     n: int
     method: str
     change_half: float | None = None  # of the relative change, as a share of the baseline
+    shift: float = 0.0  # from the mean to the middle of the interval
+    change_shift: float = 0.0
 
     @property
     def low(self) -> float:
         """Lower end of the interval."""
-        return self.mean - (self.half_width or 0.0)
+        return self.mean + self.shift - (self.half_width or 0.0)
 
     @property
     def high(self) -> float:
         """Upper end of the interval."""
-        return self.mean + (self.half_width or 0.0)
+        return self.mean + self.shift + (self.half_width or 0.0)
+
+    @property
+    def change_ends(self) -> tuple[float, float] | None:
+        """Both ends of the interval of the relative change; None where there is none."""
+        if self.change is None or self.change_half is None:
+            return None
+        middle = self.change + self.change_shift
+        return max(middle - self.change_half, -1.0), middle + self.change_half  # nothing takes less than no time
 
     @property
     def change(self) -> float | None:
@@ -62,9 +74,10 @@ class Difference:
     @property
     def clear(self) -> bool:
         """Whether there is an interval that leaves no doubt about the sign."""
-        if self.change is None or self.change_half is None:
+        if self.change_ends is None:
             return self.half_width is not None and not self.low <= 0.0 <= self.high
-        return abs(self.change) > self.change_half
+        low, high = self.change_ends
+        return not low <= 0.0 <= high
 
 
 def over_seeds(
@@ -82,20 +95,29 @@ def over_seeds(
         seeds = [seed for seed in values if seed in base]
         if policy == baseline or not seeds:
             continue
-        made = estimate(values[seed] - base[seed] for seed in seeds)
-        level = math.fsum(base[seed] for seed in seeds) / len(seeds)
-        assert made is not None
-        half = None if same_runs([base[seed] for seed in seeds]) else made.half_width
-        change_half = None
-        if half is not None and level:
-            ratio = 1.0 + made.mean / level
-            rest = estimate(values[seed] - ratio * base[seed] for seed in seeds)
-            change_half = None if rest is None or rest.half_width is None else rest.half_width / abs(level)
-        method = f"paired t over {made.n} seeds"
-        if lopsided([values[seed] - base[seed] for seed in seeds]):
-            method += " (lopsided: a few seeds make the difference, and the interval may be too narrow; take more)"
-        found[policy] = Difference(policy, metric, level, made.mean, half, made.n, method, change_half)
+        ours, theirs = (np.array([of[seed] for seed in seeds], np.float64) for of in (values, base))
+        found[policy] = _over_seeds(policy, metric, ours, theirs)
     return found
+
+
+def _over_seeds(policy: str, metric: str, ours: Floats, theirs: Floats) -> Difference:
+    """The difference of two policies, seed by seed."""
+    count, each = len(ours), ours - theirs
+    mean, level = math.fsum(each) / count, math.fsum(theirs) / count
+    way = "bootstrap-t" if count >= FEWEST_DRAWN else "t for skewed values" if count >= FEWEST else "t"
+    method = f"paired {way} over {count} seeds"
+    if lopsided(each.tolist()):
+        method += " (lopsided: a few seeds make the difference, and the interval may be too narrow; take more)"
+    if count < 2 or same_runs(theirs.tolist()):
+        return Difference(policy, metric, level, mean, None, count, method)
+    below, above = reach(each)
+    made = Difference(
+        policy, metric, level, mean, (below + above) / 2, count, method, shift=(above - below) / 2
+    )  # fmt: skip
+    if not level:
+        return made
+    below, above = reach(ours - (1.0 + mean / level) * theirs)
+    return replace(made, change_half=(below + above) / 2 / abs(level), change_shift=(above - below) / 2 / abs(level))
 
 
 def lopsided(values: Sequence[float]) -> bool:

@@ -28,14 +28,13 @@ from cotenant.report.units import (
     percent,
     significant,
 )
+from cotenant.report.wide import print_in_parts, show
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 Row = dict[str, Any]
-
-_FULL_WIDTH = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +243,7 @@ def print_summary(summary: Mapping[str, Any], console: Console) -> None:
     place = [str(summary[key]) for key in ("cluster", "placement") if summary.get(key)]
     jobs = f"{count(summary.get('finished'))} of {count(summary.get('jobs'))} jobs finished"
     console.print(" | ".join([title, *map(escape, place), jobs]), highlight=False, soft_wrap=True)
-    _show(grid, console)
+    show(grid, console)
 
 
 def print_tenants(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
@@ -267,7 +266,7 @@ def print_tenants(rows: Sequence[Mapping[str, Any]], console: Console) -> None:
         table.add_row(str(row["tenant"]) or ABSENT, *texts)
     if rows:
         console.print()
-        _show(table, console)
+        show(table, console)
 
 
 def _texts(kind: str, values: Sequence[float | None]) -> tuple[str, list[str]]:
@@ -323,37 +322,13 @@ def _print(
     if not rows:
         console.print("no runs to compare")
         return
-    from rich.measure import Measurement
-
     plain = not console.is_terminal or console.no_color or console.color_system is None
     ascii_only = not _unicode(console)
-    wide = console.options.update(width=_FULL_WIDTH)
-    rest = list(columns)
-    while rest:
-        take = len(rest)
-        table = _table(rows, rest, keys, plain, ascii_only)
-        while console.is_terminal and take > 1 and Measurement.get(console, wide, table).maximum > console.width:
-            take -= 1
-            table = _table(rows, rest[:take], keys, plain, ascii_only)
-        _show(table, console)
-        rest = rest[take:]
+    print_in_parts(columns, lambda some: _table(rows, some, keys, plain, ascii_only), console)
     if plain and any(any(column.best) for column in columns):
         note = f"* best of the column, where it can be told from the others{'; ' if note else ''}{note}"
     if note:
         console.print(note, style="dim", highlight=False, soft_wrap=True)
-
-
-def _show(table: Table, console: Console) -> None:
-    """Print a table; where nobody looks at a screen, at its full width instead of the default 80 columns."""
-    if console.is_terminal:
-        console.print(table, highlight=False)
-        return
-    width = console.width
-    console.width = _FULL_WIDTH
-    try:
-        console.print(table, highlight=False)
-    finally:
-        console.width = width
 
 
 def _unicode(console: Console) -> bool:

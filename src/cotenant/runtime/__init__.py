@@ -26,6 +26,7 @@ Environment, set by the service for each attempt:
     COTENANT_GPU_MEM_GIB            memory of each GPU that this job may use, where the job file names it (gpu_mem)
     COTENANT_GPU_MEM_PEAK_GIB       all that it needs at its peak, where it can do with less (gpu_mem_min) and may be
                                     granted that (`serve --oversubscribe`); what it is granted changes while it runs
+    COTENANT_TARGET_MS              latency that an inference service is to keep, by which `Requests` counts
     COTENANT_SETTINGS               first settings as a JSON object, as in the `set` message
     COTENANT_HOLD                   of a process that is started ahead of its GPUs: where it waits for them, `job` (in
                                     `runtime.job()`, before it uses any) or `steps` (before its first step)

@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.backends.base import Backend
-from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry, Journal, JournalError
 from cotenant.service.accounts.desk import Accounts
 from cotenant.service.accounts.share import ShareBoard
@@ -194,7 +193,7 @@ class CoreService:
         if self.options.inline:
             return wait_s
         with self.store.lock:
-            stopping = any(job.state == JobState.STOPPING for job in self.store.book.on_gpus.values())
+            stopping = bool(self.store.book.stopping)
         return min(wait_s, _STOPPING_S) if stopping else wait_s
 
     # -- the end ---------------------------------------------------------------------------------------------------

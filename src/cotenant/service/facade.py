@@ -140,6 +140,7 @@ class JobInfo:
     gpu_used_gib: float | None = None
     expected_end_low_s: float | None = None  # it ends between these limits 9 times of 10
     expected_end_high_s: float | None = None
+    service: dict[str, Any] | None = None  # how the inference service stands of which it is a replica
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cotenant._version import __version__
 from cotenant.beliefs.slices import SliceSpeeds
 from cotenant.beliefs.stage_times import believed_stages
 from cotenant.compat import Compat
 from cotenant.core import columns as col
 from cotenant.core import jit
 from cotenant.core.cluster import Cluster
-from cotenant.core.deadlines import deadline_metrics, steps_of
 from cotenant.core.decision import Transition
 from cotenant.core.errors import InputError
-from cotenant.core.outcome import Outcome, Scalar, Segments, Series
-from cotenant.core.state import Matrix, Rule, State
-from cotenant.core.workload import Status, Workload
+from cotenant.core.outcome import Outcome
+from cotenant.core.state import Rule, State
+from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.engine.cycle import Engine
 from cotenant.engine.defrag import Defragmenter
 from cotenant.engine.invariants import check
-from cotenant.engine.observe import walk_slices
 from cotenant.engine.tables import infeasible
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Context, make_policy
@@ -33,18 +30,17 @@ from cotenant.policies.users import blaming
 from cotenant.sim import loop
 from cotenant.sim.as_is import as_it_happened, is_replay
 from cotenant.sim.crashes import Crashes, CrashRates
+from cotenant.sim.ended import Ended
 from cotenant.sim.experiment import Experiment
 from cotenant.sim.failures import Outages, check_often
+from cotenant.sim.following import Following, may_follow
 from cotenant.sim.hosts import PLAIN, is_allocated, make_allocation
-from cotenant.sim.hosts import summary as host_summary
-from cotenant.sim.metrics import jct_metrics, lost_parts, peak_rss_mib, stop_ledger
-from cotenant.sim.network import care_of, check_network, network_figures, senders_of, with_network
+from cotenant.sim.network import care_of, check_network, senders_of, with_network
+from cotenant.sim.outcome import outcome_of, rows_of
 from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.services import Serving
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, slicing, truth
 from cotenant.sim.stall import Stall
-from cotenant.sim.tenants import by_tenant
-from cotenant.workload.failing import failure_figures
 from cotenant.workload.stages import profiled_stages, stages_of
 
 if TYPE_CHECKING:
@@ -53,12 +49,18 @@ if TYPE_CHECKING:
 LEARN_EVERY = 100  # finished jobs after which a policy that learns from them is told
 __all__ = ["Experiment", "Simulation", "is_large", "simulate"]
 Progress = Callable[[int, int], None]
+TakeEnded = Callable[[Outcome], None]
+PART = 65_536  # jobs that are handed on together
 
 
 class Simulation:
-    """A run in progress: advance it to the end, or to a moment and look."""
+    """A run in progress: advance it to the end, or to a moment and look.
 
-    def __init__(self, experiment: Experiment) -> None:
+    Where nobody looks at the tables in between, they need not keep the rows of all jobs (`sim.following`); `ended` is
+    given what became of jobs in the order of the log, in parts, as soon as all of a part have ended.
+    """
+
+    def __init__(self, experiment: Experiment, looked_at: bool = True, ended: TakeEnded | None = None) -> None:
         self.began = time.perf_counter()
         _validate(experiment)
         self.experiment = experiment
@@ -68,7 +70,9 @@ class Simulation:
         self.traits = self.policy.traits
         if not self.traits.round_s > 0:
             raise InputError(f"policy '{experiment.policy}': round_s is {self.traits.round_s:g}; it must be above 0")
-        self.work, self.state = self._prepare(experiment)
+        self._following: Following | None = None
+        self._take_ended, self._told = ended, 0
+        self.work, self.state = self._prepare(experiment, looked_at)
         experiment.notes.extend(host_notes(self.work, experiment.cluster) if experiment.allocator == "fixed" else ())
         self.context = Context(
             round_s=experiment.round_s,
@@ -121,16 +125,16 @@ class Simulation:
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
 
-    def _prepare(self, e: Experiment) -> tuple[Workload, State]:
+    def _prepare(self, e: Experiment, looked_at: bool) -> tuple[Workload, State]:
         work = self.compat.workload(e.workload)
         state = self._lay_out(work)
-        bad = infeasible(state)
+        bad = infeasible(state, self._rows)
         if len(bad) and bad[-1] >= len(work):
             raise InputError(f"services: no GPU of cluster '{e.cluster.spec}' is open to some: see gpu_type and tenant")
         if len(bad):
             model = work.model.names[work.model.code[bad[0]]]
             first = f"job '{work.job_id[bad[0]]}' asks for {work.asks(bad[0])}{_host_needs(work, bad[0], e.cluster)}"
-            if (state.speed[state.i[bad[0], col.SPEED_ROW], :, 0] <= 0).any():
+            if (state.speed[self.profile.row[bad[0]], :, 0] <= 0).any():
                 first += f" for model '{model}', which does not run on every type"
             hours = float((work.gpus[bad] * work.duration_s[bad]).sum()) / 3600
             if not e.skip_infeasible:
@@ -145,10 +149,15 @@ class Simulation:
             if not len(work):
                 raise InputError(f"{work.source}: no job fits cluster '{e.cluster.spec}'")
             state = self._lay_out(work)
+        if not looked_at and may_follow(e, self.traits, state) and not is_allocated(e, self.profile):
+            self._following = Following(state, self._rows)
+            return work, self._following.state
+        if not e.services:
+            self._rows.fill(state, 0, self._rows.count)
         return work, state
 
     def _lay_out(self, work: Workload) -> State:
-        state, self.profile = lay_out(self.experiment, work, self.policy)
+        state, self.profile, self._rows = lay_out(self.experiment, work, self.policy, bool(self.experiment.services))
         logged = stages_of(work)
         profiled = profiled_stages(self.profile) if logged is None and self.traits.interleaves else None
         self.stages = profiled if logged is None else logged
@@ -178,6 +187,8 @@ class Simulation:
             limit_s = limit_s if self.crashes is None else min(limit_s, self.crashes.next_s)
             if self.serving is not None:
                 limit_s = self._serve(limit_s)
+            if self._following is not None:
+                self._following.ahead(step)
             code = loop.run(state, self._asked(), self.outages.table, self.outages.horizon_s, limit_s, step)
             if self.power is not None and (code in (loop.STUCK, loop.PAUSED) or limit_s < until_s):
                 code = self._power_step(code, limit_s, until_s)
@@ -218,6 +229,8 @@ class Simulation:
                 self._learned = int(state.x[col.N_FINISHED])
                 self.engine.rule = self.rule()
                 state.hot[col.H_BELOW] = -1.0
+            if self._following is not None:
+                self._tell(self._following.behind(), PART)
             stalled = stall.at()
             if stalled >= 0:
                 raise self._stalled(stalled)
@@ -297,97 +310,46 @@ class Simulation:
             " use longer rounds (--round) or lower --costs"
         )
 
+    def _tell(self, done: int, least: int) -> None:
+        """Hand on what became of the first so many jobs where that is news of at least so many."""
+        while self._take_ended is not None and done - self._told >= least:
+            end = min(self._told + PART, done)
+            self._take_ended(rows_of(self, self._told, end))
+            self._told = end
+
+    def start_costs(self) -> tuple[Ints, Floats, Floats]:
+        """By job: its GPUs, seconds to start up, and to restore."""
+        if self._following is not None:
+            return self.work.gpus, self._rows.floats_of(col.START_UP), self._rows.floats_of(col.RESTORE)
+        f = self.state.f
+        return self.state.i[:, col.GPUS], f[:, col.START_UP], f[:, col.RESTORE]
+
+    def tell_all(self) -> None:
+        """Hand on what became of all jobs that were not yet, however they stand."""
+        self._tell(len(self.work), 1)
+
+    def ended(self) -> Ended:
+        """What became of all jobs so far."""
+        return Ended.of(self.state, len(self.work)) if self._following is None else self._following.ended()
+
     def outcome(self) -> Outcome:
         """The result so far."""
-        e, work = self.experiment, self.work
-        _close_open_runs(self.state)
-        state = self.state._replace(f=self.state.f[: len(work)], i=self.state.i[: len(work)])  # without replicas
-        rank = np.arange(len(work))
-        measured = (rank >= state.x[col.MEASURE_FROM]) & (rank <= state.x[col.MEASURE_TO])
-        finish = state.f[:, col.FINISH].copy()
-        points, rows = int(state.x[col.N_SERIES]), int(state.x[col.N_SEGMENTS])
-        series, segments = state.series[:points].copy(), np.concatenate([state.segments[:rows], _open_segments(state)])
-        segments = segments if self.serving is None else segments[segments[:, 0] < len(work)]
-        startup, restoring = lost_parts(state)
-        result = Outcome(
-            policy=e.policy,
-            placement=e.placement,
-            cluster=e.cluster.spec,
-            cluster_gpus=e.cluster.gpus,
-            workload=work,
-            first_start_s=state.f[:, col.FIRST].copy(),
-            finish_s=finish,
-            queue_s=np.where(np.isnan(finish), np.nan, state.f[:, col.WAITED]),
-            preemptions=state.i[:, col.PREEMPTS].copy(),
-            restarts=np.maximum(state.i[:, col.STARTS] - 1 - state.i[:, col.PREEMPTS], 0),
-            lost_gpu_s=state.f[:, col.LOST].copy(),
-            startup_gpu_s=startup,
-            restoring_gpu_s=restoring,
-            measured=measured,
-            series=Series(series[:, 0], series[:, 1], series[:, 2], series[:, 3]),
-            segments=Segments(
-                segments[:, 0].astype(np.int64), segments[:, 1].astype(np.int64),
-                segments[:, 2].astype(np.int64), segments[:, 3], segments[:, 4],
-            ),
-        )  # fmt: skip
-        result.summary.update(self._summary(result))
-        result.tenants.extend(by_tenant(state, result))
-        return result
-
-    def _summary(self, result: Outcome) -> dict[str, Scalar]:
-        e, state, work = self.experiment, self.state, self.work
-        done = result.finished
-        last = float(np.nanmax(result.finish_s)) if np.isfinite(result.finish_s).any() else float(state.t[col.NOW])
-        span = last - float(work.submit_s[0])
-        played = float(state.t[col.NOW] - work.submit_s[0])  # longer than the span when cut off
-        busy = float(state.t[col.BUSY_GPU_S])
-        lost = float(result.lost_gpu_s[result.measured].sum())
-        ended = np.bincount(work.status[done], minlength=len(Status))
-        hosts = {} if self.allocation is None else host_summary(self.allocation, state, played)
-        return {
-            "policy": e.policy, "placement": e.placement, "cluster": e.cluster.spec,
-            "workload": work.source, "allocator": e.allocator, "profile": e.profile,
-            "estimator": e.estimator or self.traits.default_estimator,
-            "costs": e.costs, "compat": ",".join(e.compat),
-            "jobs": int(result.measured.sum()), "finished": int(done.sum()),
-            "ended_failed": int(ended[Status.FAILED]), "ended_killed": int(ended[Status.KILLED]),
-            **jct_metrics(result.jct_s[done], result.queue_s[done], work.duration_s[done]),
-            **self._deadlines(result),
-            "makespan_s": span,
-            "gpu_utilization": busy / (e.cluster.gpus * played) if played > 0 else 0.0,
-            "goodput": float((work.gpus * work.duration_s)[done].sum()) / busy if busy > 0 else None,
-            "preemptions": int(result.preemptions[result.measured].sum()),
-            "restarts": int(result.restarts[result.measured].sum()), **stop_ledger(state),
-            **hosts, "lost_gpu_s": lost, "node_failures": int(state.x[col.NODE_FAILURES]),
-            **({} if self.power is None else self.power.summary(float(state.t[col.NOW]))),
-            **({} if self.crashes is None else self.crashes.summary()),
-            **({} if self.serving is None else self.serving.summary(float(state.t[col.NOW]))),
-            **self.policy.figures(), **failure_figures(work),
-            **({} if self.engine.defrag is None else self.engine.defrag.figures()),
-            **network_figures(self.engine.rates, self.engine.network),
-            **({} if self.sliced is None else {"reconfigurations": self.sliced.changes}),
-            "offered_load": float(work.load(e.cluster.gpus)) if work.span_s > 0 else None,
-            "events": int(state.x[col.N_HANDLED]), "decisions": int(state.x[col.N_DECISIONS]),
-            "wall_s": time.perf_counter() - self.began, "peak_rss_mib": peak_rss_mib(),
-            "seed": e.seed, "version": __version__,
-        }  # fmt: skip
-
-    def _deadlines(self, result: Outcome) -> dict[str, Scalar]:
-        """Miss rate and value, where any job has a deadline."""
-        if np.isnan(self.work.deadline_s[result.measured]).all():
-            return {}
-        steps = steps_of(self.work).take(result.measured)
-        return dict(deadline_metrics(steps, result.finish_s[result.measured], float(self.state.t[col.NOW])))
+        return outcome_of(self)
 
 
-def simulate(experiment: Experiment, progress: Progress | None = None) -> Outcome:
-    """Run an experiment to its end (or to `until_s`)."""
+def simulate(experiment: Experiment, progress: Progress | None = None, ended: TakeEnded | None = None) -> Outcome:
+    """Run an experiment to its end (or to `until_s`). `ended` is given all rows in parts, when their jobs have ended
+    or the run has."""
     if is_replay(experiment.policy):
         _validate(experiment)
-        return as_it_happened(experiment)
+        outcome = as_it_happened(experiment)
+        if ended is not None:
+            ended(outcome)
+        return outcome
     with blaming(experiment.policy, experiment.made is not None):
-        run = Simulation(experiment)
+        run = Simulation(experiment, looked_at=False, ended=ended)
         run.advance(experiment.until_s, progress)
+        run.tell_all()
         if story := run.policy.story():
             experiment.notes.append(f"{experiment.policy}: {story}")
         return run.outcome()
@@ -397,25 +359,6 @@ def _power(e: Experiment, state: State, start_s: float) -> NodePower:
     from cotenant.sim.power import NodePower
 
     return NodePower(e.power, state, start_s, e.seed)
-
-
-def _close_open_runs(state: State) -> None:
-    """Count busy time of jobs that still run when a simulation is cut off."""
-    now = float(state.t[col.NOW])
-    state.t[col.BUSY_GPU_S] += (now - state.t[col.BUSY_SINCE]) * state.x[col.N_BUSY]
-    state.t[col.BUSY_SINCE] = now
-
-
-def _open_segments(state: State) -> Matrix:
-    """Gantt pieces of jobs that still run when a simulation is cut off."""
-    now, rows = float(state.t[col.NOW]), []
-    room = len(state.segments) - int(state.x[col.N_SEGMENTS])
-    for job in np.flatnonzero(state.i[:, col.STATE] == col.RUNNING):
-        since = float(state.f[job, col.SINCE])
-        if now > state.t[col.WINDOW_FROM] and since < state.t[col.WINDOW_TO]:
-            pieces = walk_slices(state, int(state.i[job, col.SLICE]))
-            rows += [(float(job), float(node), float(gpus), since, now) for node, gpus, _ in pieces]
-    return np.array(rows[:room]).reshape(-1, 5)
 
 
 def _host_needs(work: Workload, row: int, cluster: Cluster) -> str:
@@ -441,7 +384,7 @@ def host_notes(work: Workload, cluster: Cluster) -> list[str]:
 
 
 def is_large(work: Workload, cluster: Cluster) -> bool:
-    """Whether machine code pays: loading it takes about 0.2 s, making it first about 20 s, once."""
+    """Whether machine code pays: loading it takes about 0.05 s, making it first about 8 s, once."""
     size = len(work) * min(cluster.gpus, 200)
     return size > 1_500_000 or (size > 40_000 and jit.is_cached())
 

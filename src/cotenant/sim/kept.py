@@ -17,14 +17,11 @@ from typing import Any
 import numpy as np
 
 from cotenant._version import __version__
-from cotenant.core.outcome import Outcome, Segments, Series
+from cotenant.core.errors import InputError
+from cotenant.core.outcome import COLUMNS, Outcome, Segments, Series
 from cotenant.core.workload import Codes, Workload
 from cotenant.sim.experiment import Experiment
 
-_COLUMNS = (
-    "first_start_s", "finish_s", "queue_s", "preemptions", "restarts", "lost_gpu_s", "startup_gpu_s", "restoring_gpu_s",
-    "measured",
-)  # fmt: skip
 _NOT_PART = ("workload", "notes", "made", "compiled", "check_invariants", "transitions", "services")
 
 
@@ -32,7 +29,10 @@ class KeptRuns:
     """Outcomes in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--keep '{folder}': the folder cannot be made ({error.strerror})") from None
         self._folder = folder
 
     def load(self, experiment: Experiment) -> Outcome | None:
@@ -47,7 +47,7 @@ class KeptRuns:
                     cluster_gpus=experiment.cluster.gpus,
                     workload=experiment.workload if whole else experiment.workload.take(rows),
                     series=Series(*data["series"]), segments=Segments(*(data[f"segments_{at}"] for at in range(5))),
-                    summary=about["summary"], tenants=about["tenants"], **{name: data[name] for name in _COLUMNS},
+                    summary=about["summary"], tenants=about["tenants"], **{name: data[name] for name in COLUMNS},
                 )  # fmt: skip
         except (OSError, KeyError, ValueError, zipfile.BadZipFile):
             return None
@@ -59,7 +59,7 @@ class KeptRuns:
         about = json.dumps({"summary": outcome.summary, "tenants": outcome.tenants}, default=float)
         segments = {f"segments_{at}": getattr(outcome.segments, part.name) for at, part in enumerate(fields(Segments))}
         series = np.array([getattr(outcome.series, part.name) for part in fields(Series)])
-        columns = {name: getattr(outcome, name) for name in _COLUMNS}
+        columns = {name: getattr(outcome, name) for name in COLUMNS}
         target = self._path(experiment)
         fresh = target.with_suffix(f".{os.getpid()}")
         with fresh.open("wb") as file:

@@ -10,7 +10,8 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.outcome import Scalar
 from cotenant.core.state import State
-from cotenant.core.workload import Floats
+from cotenant.core.workload import Floats, Ints
+from cotenant.sim.ended import Ended
 
 _NAMES = ("avg_jct_s", "p50_jct_s", "p95_jct_s", "p99_jct_s", "max_jct_s", "avg_queue_s", "fairness_jain")
 
@@ -30,15 +31,15 @@ def jct_metrics(jct_s: Floats, queue_s: Floats, duration_s: Floats) -> dict[str,
     return {name: float(value) for name, value in zip(_NAMES, values, strict=True)}
 
 
-def lost_parts(state: State) -> tuple[Floats, Floats]:
+def lost_parts(ended: Ended, gpus: Ints, start_up_s: Floats, restore_s: Floats) -> tuple[Floats, Floats]:
     """Of the GPU-seconds that each job lost: starting up at first, and coming back at later starts.
 
     Both are what the starts cost, at most what was lost: a job that is stopped before it is ready, or goes on after a
     suspension, is charged less. What is left over was done again.
     """
-    lost, gpus, starts = state.f[:, col.LOST], state.i[:, col.GPUS], state.i[:, col.STARTS]
-    first = np.where(starts > 0, np.minimum(state.f[:, col.START_UP] * gpus, lost), 0.0)
-    again_s = (state.f[:, col.START_UP] + state.f[:, col.RESTORE]) * np.maximum(starts - 1, 0)
+    lost = ended.lost_gpu_s
+    first = np.where(ended.starts > 0, np.minimum(start_up_s * gpus, lost), 0.0)
+    again_s = (start_up_s + restore_s) * np.maximum(ended.starts - 1, 0)
     return first, np.minimum(again_s * gpus, lost - first)
 
 

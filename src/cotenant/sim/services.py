@@ -8,14 +8,15 @@ played afterwards, one by one (`sim.requests`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from cotenant.beliefs.serving import MOST_GUESTS, BesideServices, LatencyGuard, Replica, Replicas
+from cotenant.beliefs.replica_places import choose_gpu
+from cotenant.beliefs.serving import BesideServices, LatencyGuard, Replica, Replicas
 from cotenant.core import columns as col
+from cotenant.core.autoscaling import LOOK_S, Autoscaler
 from cotenant.core.cluster import Cluster
 from cotenant.core.decision import Event, Kind
 from cotenant.core.errors import InputError
@@ -30,8 +31,6 @@ from cotenant.engine.taking_in import take_in
 from cotenant.sim import loop
 from cotenant.sim.requests import Stay, serve
 from cotenant.workload.profiles import Profile
-
-LOOK_S = 60.0
 
 
 def with_replicas(work: Workload, services: tuple[InferenceService, ...]) -> Workload:
@@ -97,9 +96,15 @@ class Serving:
         for service in services:
             self._rows[service.name] = list(range(first, first + service.most))
             first += service.most
+        most_gib = float(state.gpu_gib.max(initial=0.0))
+        for service in services:
+            if service.gib > most_gib:
+                raise InputError(
+                    f"service '{service.name}': gib is {service.gib:g}; the largest GPU has {most_gib:g} GiB"
+                )
         self._stays: dict[str, list[Stay]] = {service.name: [] for service in services}
         self._open: dict[int, Stay] = {}  # by row
-        self._needed_s = {service.name: -math.inf for service in services}  # when all replicas were needed last
+        self._scalers = {service.name: Autoscaler() for service in services}
         self._training: dict[int, tuple[float, float]] = {}  # by row: since when its GPU does so much training
         self._handled, self._quiet_s = -1, start_s
         self.left, self.trained_gpu_s, self.replica_gpu_s = 0, 0.0, 0.0
@@ -124,12 +129,11 @@ class Serving:
 
     def _scale(self, service: InferenceService, engine: Engine, now_s: float) -> None:
         have = len(self.replicas.of(service))
-        need = service.replicas_for(service.rate.foreseen(now_s, service.ahead_s + service.start_s))
-        if need >= have:
-            self._needed_s[service.name] = now_s
-        for count in range(have, need):
+        foreseen = service.rate.foreseen(now_s, service.ahead_s + service.start_s)
+        wanted = self._scalers[service.name].wanted(service, have, foreseen, now_s)
+        for count in range(have, wanted):
             self._add(service, engine, now_s, count)
-        if need < have and now_s >= self._needed_s[service.name] + service.calm_s:
+        if wanted < have:
             last = max(self.replicas.of(service), key=lambda one: (one.ready_s, one.row))
             engine.state.f[last.row, [col.START_UP, col.WARM]] = 0.0, now_s
             take_in(engine.state, engine.rule, Event(Kind.OVER, last.row), now_s)
@@ -139,7 +143,8 @@ class Serving:
     def _add(self, service: InferenceService, engine: Engine, now_s: float, have: int) -> None:
         state = engine.state
         row = next(row for row in self._rows[service.name] if row not in self.replicas.all)
-        found = self._choose(service, row, engine, now_s, have)
+        rate = service.rate.foreseen(now_s, service.ahead_s)
+        found = choose_gpu(self.replicas, service, row, state, rate, have if engine.traits.shares else -1)
         if found is None:
             if have < service.least:
                 need = f"{service.least} replicas of service '{service.name}'"
@@ -154,44 +159,6 @@ class Serving:
         self.replicas.all[row] = new
         self._open[row] = Stay(new.ready_s)
         self._stays[service.name].append(self._open[row])
-
-    def _choose(
-        self, service: InferenceService, row: int, engine: Engine, now_s: float, have: int
-    ) -> tuple[int, int, list[int]] | None:
-        """The GPU for one more replica, and who has to leave it; None where every GPU has one."""
-        state, shares = engine.state, engine.traits.shares
-        taken = {one.cell(state) for one in self.replicas.all.values()}
-        pools = int(state.cls[state.i[row, col.CLASS], col.C_POOLS])
-        rate = service.rate.foreseen(now_s, service.ahead_s)
-        best: tuple[tuple[float, ...], int, int, list[int]] | None = None
-        for node in range(len(state.node)):
-            first, end = state.gpu_first[node : node + 2].tolist()
-            for cell in range(first, end) if pools >> int(state.node[node, col.NODE_POOL]) & 1 else ():
-                if cell in taken:
-                    continue
-                users = [user for user in state.gpu[cell].tolist() if user >= 0]
-                price = self._price(
-                    service, Replica(row, service, node, cell - first), users, state, rate, have if shares else -1
-                )
-                if best is None or price < best[0]:
-                    best = price, node, cell - first, users if price[0] == 2 else []
-        return None if best is None else best[1:]
-
-    def _price(
-        self, service: InferenceService, place: Replica, users: list[int], state: State, rate: float, have: int
-    ) -> tuple[float, ...]:
-        """Smaller is better: an empty GPU on the fullest node, training that it can bear, training that is small.
-
-        `have` is how many replicas there are; -1 where the policy shares with nobody.
-        """
-        if not users:
-            return 0, int(state.node[place.node, col.NODE_FREE]), place.node, place.gpu
-        room = float(state.gpu_gib[state.pool[state.node[place.node, col.NODE_POOL], col.POOL_TYPE]]) - service.gib
-        slow = self.replicas.slowdown(state, place, users)
-        bears = have >= 0 and len(users) <= MOST_GUESTS and float(state.f[users, col.GPU_GIB].sum()) <= room
-        if bears and not service.alone and service.p99_s(rate, have + 1, slow) <= service.target_s:
-            return 1, slow, place.node, place.gpu
-        return 2, int(state.i[users, col.GPUS].sum()), -float(state.f[users, col.SINCE].max()), place.node, place.gpu
 
     def _stop(self, engine: Engine, rows: list[int], now_s: float) -> None:
         """Let training leave the GPU of a new replica."""

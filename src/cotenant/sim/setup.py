@@ -21,9 +21,10 @@ from cotenant.core.state import State
 from cotenant.core.traits import Traits
 from cotenant.core.view import Facts
 from cotenant.core.workload import Codes, Floats, Workload
+from cotenant.engine.job_rows import JobRows
 from cotenant.engine.partitions import most_slices, table_of_nodes, tables_of
 from cotenant.engine.rates import RateModel
-from cotenant.engine.tables import build_state
+from cotenant.engine.tables import lay_tables
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import make_policy
 from cotenant.policies.base import Policy
@@ -45,8 +46,11 @@ def gpu_types(e: Experiment) -> tuple[str, ...]:
     return tuple(dict.fromkeys(group.gpu_type for group in e.cluster.groups))
 
 
-def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tuple[State, Profile]:
-    """The tables for these jobs, nothing arrived yet, and the profile behind their speeds."""
+def lay_out(
+    e: Experiment, work: Workload, policy: Policy | None = None, written: bool = True
+) -> tuple[State, Profile, JobRows]:
+    """The tables for these jobs, nothing arrived yet, the profile behind their speeds, and what the rows of jobs hold;
+    that is `written` into the tables unless somebody does it later."""
     policy, compat = policy or make_policy(e.policy), Compat(e.compat)
     traits = policy.traits
     generator = np.random.default_rng([e.seed, 104729])
@@ -64,7 +68,7 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
     charge = charges(compat.costs(e.costs), work, profile, traits.takes_turns)
     if charge.jobs is not None:
         work = replace(work, duration_s=work.duration_s + charge.jobs.exit_s)
-    state = build_state(
+    state, rows = lay_tables(
         work,
         e.cluster,
         parse_placement(e.placement),
@@ -86,9 +90,11 @@ def lay_out(e: Experiment, work: Workload, policy: Policy | None = None) -> tupl
         tiers=e.transitions,
         most_slices=most_slices(e.cluster) if traits.slices else 0,
     )
+    if written:
+        rows.fill(state, 0, rows.count)
     if e.services:
         without_end(state, jobs)
-    return state, profile
+    return state, profile, rows
 
 
 def _memory(

@@ -7,10 +7,11 @@ is repeated, and Ctrl-C ends all of them without waiting for anybody.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any, TypeVar
 
@@ -27,35 +28,40 @@ def can_fork() -> bool:
 
 def in_processes(
     run: Callable[[int], Result],
-    count: int,
+    order: Sequence[int],
     workers: int,
     tell: Callable[[str], None] = lambda note: None,
 ) -> Iterator[tuple[int, Result]]:
-    """`run(0)` to `run(count - 1)` in so many processes, with their numbers, as they are done; errors are raised here.
+    """`run` of all these numbers in so many processes, begun in this order; results with their numbers, as they are
+    done; errors are raised here.
 
-    `tell` hears of runs that are repeated because their process died.
+    `tell` hears of runs that are repeated because their process died. A core never waits for this process: the next run
+    is begun before a result is given away, and before the process that it came from is gone.
     """
     fork = multiprocessing.get_context("fork")
-    tries = [0] * count
+    count, tries = len(order), dict.fromkeys(order, 0)
     at_work: dict[Connection, tuple[int, Any]] = {}
-    todo = list(range(count))
+    todo, ready, leaving = list(order), list[tuple[int, Result]](), list[Any]()
     try:
-        while todo or at_work:
+        while todo or at_work or ready:
             while todo and len(at_work) < workers:
                 at = todo.pop(0)
                 tries[at] += 1
                 ours, theirs = fork.Pipe(duplex=False)
+                _widen(theirs)
                 process = fork.Process(target=_child, args=(run, at, theirs), daemon=True)
                 with _no_interruption():
                     process.start()
                 theirs.close()
                 at_work[ours] = at, process
-            for pipe in wait(list(at_work)):
+            yield from ready
+            ready, leaving = [], [process for process in leaving if process.exitcode is None]
+            for pipe in wait(list(at_work)) if at_work else ():
                 assert isinstance(pipe, Connection)
                 at, process = at_work.pop(pipe)
                 answer = _answer(pipe)
-                process.join()
                 if answer is None:
+                    process.join()
                     if tries[at] >= MOST_TRIES:
                         raise InputError(
                             f"run {at + 1} of {count}: {_death(process.exitcode)}, {tries[at]} times:"
@@ -66,12 +72,23 @@ def in_processes(
                     continue
                 if isinstance(answer, Exception):
                     raise answer
-                yield at, answer[0]
+                leaving.append(process)
+                ready.append((at, answer[0]))
     finally:
+        for process in leaving:
+            process.join()
         for pipe, (_, process) in at_work.items():
             process.kill()
             process.join()
             pipe.close()
+
+
+def _widen(pipe: Connection) -> None:
+    """Room for a whole result where the system grants it, so that its process need not wait for the reader."""
+    size = getattr(fcntl, "F_SETPIPE_SZ", None)
+    if size is not None:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(pipe.fileno(), size, 1 << 20)
 
 
 @contextlib.contextmanager

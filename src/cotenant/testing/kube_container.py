@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.backends.local import procs
-from cotenant.backends.local.keeper import text_of
+from cotenant.backends.local.keeper_files import text_of
 from cotenant.testing.kube_store import stamp
 
 MARK = "COTENANT_FAKE_POD"

@@ -1,6 +1,6 @@
 """A real Ray cluster on loopback for tests: one process that starts it, and does to it what it is told.
 
-    python -m cotenant.testing.ray_world NODES GPUS TYPE,TYPE
+    python -m cotenant.testing.ray_world NODES GPUS TYPE,TYPE ADDRESS
 
 Then lines on stdin: kill NAME | start NAME | stop | cont
 
@@ -21,16 +21,17 @@ QUICK = {
     "health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4,
     "health_check_timeout_ms": 1500,
 }  # fmt: skip
-LOOPBACK = {"node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
 
 
 class RayWorld:
     """The cluster, as a test sees it: `nodes` nodes n0, n1, ... of so many GPUs; types take turns."""
 
-    def __init__(self, nodes: int, gpus: int, types: Sequence[str] = ("a100", "v100")) -> None:
+    def __init__(
+        self, nodes: int, gpus: int, types: Sequence[str] = ("a100", "v100"), address: str = "127.0.0.1"
+    ) -> None:
         self.nodes = nodes
         env = {**os.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-        argv = [sys.executable, "-m", "cotenant.testing.ray_world", str(nodes), str(gpus), ",".join(types)]
+        argv = [sys.executable, "-m", "cotenant.testing.ray_world", str(nodes), str(gpus), ",".join(types), address]
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True)
         self.address = str(self._answer()["address"])
 
@@ -58,16 +59,17 @@ class RayWorld:
         assert self._process.wait(60) == 0
 
 
-def main(nodes: int, gpus: int, types: Sequence[str]) -> None:
+def main(nodes: int, gpus: int, types: Sequence[str], address: str) -> None:
     """In a process of its own."""
     from ray.cluster_utils import Cluster
 
-    head = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, "_system_config": QUICK, **LOOPBACK}
+    every = {"node_ip_address": address, "object_store_memory": 80 << 20}
+    head = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, "_system_config": QUICK, **every}
     cluster = patient(lambda: Cluster(initialize_head=True, head_node_args=head))
 
     def start(name: str, wait: bool) -> Any:
         kind = {"gpu-type": types[int(name[1:]) % len(types)]}
-        more = {"num_cpus": 4, "num_gpus": gpus, "node_name": name, "labels": kind, **LOOPBACK}
+        more = {"num_cpus": 4, "num_gpus": gpus, "node_name": name, "labels": kind, **every}
         return patient(lambda: cluster.add_node(wait=wait, **more))
 
     running = {f"n{number}": start(f"n{number}", wait=False) for number in range(nodes)}
@@ -97,4 +99,4 @@ def patient(act: Callable[[], Any]) -> Any:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(","))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].split(","), sys.argv[4])

@@ -15,7 +15,8 @@ chat:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from cotenant.core import reading
 from cotenant.core.errors import InputError
+from cotenant.core.service_fields import LARGEST, rate_points, replicas_of
 from cotenant.core.serving import LEAST_INTERLEAVING, MOST_INTERLEAVING, Coresidence, InferenceService, RateCurve
 
 _EXAMPLE = "{chat: {target_ms: 50, service_ms: 8, rate: 40}}"
@@ -57,7 +59,9 @@ def _service(where: str, name: str, item: Any, folder: Path) -> InferenceService
     for key in ("target_ms", "service_ms"):
         if key not in item:
             raise InputError(f"{where}.{key} is missing; say how many milliseconds")
-    target_s, service_s = (reading.amount(f"{where}.{key}", item[key]) / 1000 for key in ("target_ms", "service_ms"))
+    target_s, service_s = (
+        reading.amount(f"{where}.{key}", item[key], most=LARGEST) / 1000 for key in ("target_ms", "service_ms")
+    )
     if target_s <= service_s:
         raise InputError(f"{where}.target_ms is {item['target_ms']}; a request alone takes {item['service_ms']}")
     if ("rate" in item) == ("requests" in item):
@@ -67,39 +71,9 @@ def _service(where: str, name: str, item: Any, folder: Path) -> InferenceService
     optional: dict[str, Any] = {
         key: read(f"{where}.{key}", item[key]) for key, read in _OPTIONAL.items() if key in item
     }
-    rate = rate_of(f"{where}.rate", item["rate"]) if arrivals is None else _counted(arrivals)
+    points = rate_points(f"{where}.rate", item["rate"]) if arrivals is None else []
+    rate = _counted(arrivals) if arrivals is not None else RateCurve.by_hours(points)
     return InferenceService(name, target_s, service_s, rate, least, most, requests_s=arrivals, **optional)
-
-
-def replicas_of(where: str, value: Any) -> tuple[int, int]:
-    """Least and most; a number is both."""
-    pair = value if isinstance(value, list | tuple) else [value, value]
-    if len(pair) != 2:
-        raise InputError(f"{where} is {value!r}; write a number, or least and most such as [1, 4]")
-    least, most = (reading.whole(where, one, 1) for one in pair)
-    if least > most:
-        raise InputError(f"{where} is {value!r}; the least must not be above the most")
-    return least, most
-
-
-def rate_of(where: str, value: Any) -> RateCurve:
-    """A number, or a curve over the hours of a day."""
-    if not isinstance(value, Mapping):
-        return RateCurve.constant(reading.amount(where, value, " of requests per second, or hours with rates"))
-    points = sorted((_hour(where, hour), _not_negative(f"{where}.{hour}", rate)) for hour, rate in value.items())
-    if not points:
-        raise InputError(f"{where} is empty; write e.g. {{0: 5, 12: 40}}")
-    return RateCurve(np.array([hour * 3600 for hour, _ in points]), np.array([rate for _, rate in points]))
-
-
-def _hour(where: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 24:
-        raise InputError(f"{where}: {value!r} is no hour of a day, 0 to below 24")
-    return float(value)
-
-
-def _not_negative(where: str, value: Any) -> float:
-    return 0.0 if value == 0 and not isinstance(value, bool) else reading.amount(where, value)
 
 
 def _beside(where: str, value: Any) -> dict[str, Coresidence]:
@@ -144,7 +118,7 @@ def _counted(arrivals_s: np.ndarray) -> RateCurve:
 
 _OPTIONAL: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(("model", "gpu_type", "tenant"), reading.text),
-    **dict.fromkeys(("gib", "start_s", "ahead_s", "calm_s"), reading.amount),
+    **dict.fromkeys(("gib", "start_s", "ahead_s", "calm_s"), partial(reading.amount, most=LARGEST)),
     "beside": _beside,
     "interleaving": _interleaving,
     "alone": reading.yes,

@@ -149,6 +149,16 @@ def test_a_neighbour_whose_speed_wanders_by_two_per_cent(harm: float, least: flo
     assert harm * np.mean(shares) <= 0.01
 
 
+def test_a_look_before_both_are_at_work_is_no_look() -> None:
+    """Nothing is seen while one of them starts up: the share neither climbs nor is left alone for long."""
+    throttle = Throttle.low(0.1, 4.0, 2.0, idle=0.4)
+    for now_s, next_s in ((5.0, 6.0), (6.0, 8.0), (8.3, 10.0)):
+        throttle.wait(now_s)
+        assert (throttle.share, throttle.next_s, throttle.with_it) == (0.1, next_s, [])
+    throttle.observe(1.2, 10.0, tolerance=0.01, step=0.2, cut=0.5)
+    assert (throttle.share, throttle.next_s) == (0.0, 12.0)
+
+
 def test_share_climbs_to_what_is_idle_and_beyond_only_with_seconds_to_spare() -> None:
     throttle = Throttle.low(0.1, 0.0, 10.0, idle=0.25)
     for now_s in (10.0, 20.0):

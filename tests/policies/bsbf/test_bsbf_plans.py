@@ -126,7 +126,7 @@ def test_judging_a_placement_is_the_pair_test_for_one_host() -> None:
         run.advance(0.0)
         view = run.engine.view(0.0)
         table = slow[:, :, None].copy()
-        scratch = _scratch(view, table, left, {0, 1})
+        scratch = _scratch(view, _scene(view), table, left, {0, 1})
         scratch.mates[0] = 0
         gain = cost(_scene(view), scratch, table, left, 1, 0, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
         expected = 2 * (shared_mean(l_a, l_b, slow[1, 0], slow[0, 1]) - waiting_mean(l_a, l_b))

@@ -1,4 +1,4 @@
-"""Gandiva: height, turns, the order of placement rules, packing by trial, defragmentation."""
+"""Gandiva: turns, the order of placement rules, packing by trial, defragmentation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cotenant.placement.room import SharedRoom
 from cotenant.policies.gandiva.packing import can_pair
 from cotenant.policies.gandiva.policy import Gandiva
 from cotenant.policies.gandiva.server import Servers, size_class
-from cotenant.policies.gandiva.turns import height, shares
+from cotenant.policies.gandiva.turns import shares
 from cotenant.sim.driver import Simulation
 from cotenant.testing.sharing import shared_run, sharing
 
@@ -27,9 +27,7 @@ PACKING = (
 )
 
 
-def test_height_and_shares() -> None:
-    assert height(6, 4) == 2
-    assert height(4, 4) == 1
+def test_shares() -> None:
     six = [(1, 1.0, 0.0)] * 6
     assert shares(six, 4, 1.0, 60.0) == pytest.approx([4 / 6 * (1 - 1 / 60)] * 6)
     assert 1 - shares(six, 4, 0.1, 60.0)[0] / (4 / 6) == pytest.approx(0.0017, abs=1e-4)

@@ -64,11 +64,11 @@ def test_memory_predicted_too_large_keeps_jobs_apart() -> None:
 
 def test_golden_costs_of_known_slowdowns() -> None:
     """80 % beside 60 % is 40 % too much; measured, the two slow each other by 1.1, or not at all."""
-    company, memory = [(60.0, 3000.0)], 1.3 * 6000 / 16384
-    assert gpu_cost(company, 80, 3000, 16384) == pytest.approx(memory + 1.6 * 0.4 + 1)
-    assert gpu_cost(company, 80, 3000, 16384, slowdown=1.1) == pytest.approx(memory + 1.6 * 0.1 + 1)
-    assert gpu_cost(company, 80, 3000, 16384, slowdown=1.0) == pytest.approx(memory + 1)
-    assert gpu_cost(company, 30, 3000, 16384, slowdown=1.0) == pytest.approx(memory + 0.1 + 1)
+    company, memory = (60.0, 3000.0, 1), 1.3 * 6000 / 16384
+    assert gpu_cost(*company, 80.0, 3000.0, 16384.0, 1.0, 0.0) == pytest.approx(memory + 1.6 * 0.4 + 1)
+    assert gpu_cost(*company, 80.0, 3000.0, 16384.0, 1.0, 1.1) == pytest.approx(memory + 1.6 * 0.1 + 1)
+    assert gpu_cost(*company, 80.0, 3000.0, 16384.0, 1.0, 1.0) == pytest.approx(memory + 1)
+    assert gpu_cost(*company, 30.0, 3000.0, 16384.0, 1.0, 1.0) == pytest.approx(memory + 0.1 + 1)
 
 
 @pytest.mark.parametrize(("policy", "pair"), [("horus", [0, 2]), ("horus:pairs=oracle", [1, 2])])

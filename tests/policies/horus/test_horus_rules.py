@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cotenant.core import columns as col
-from cotenant.policies.horus.cost import feasible, gpu_cost
+from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
 from cotenant.policies.horus.queues import clusters, credit
 from cotenant.testing.sharing import shared_run, sharing
 
@@ -26,13 +26,14 @@ CAPACITY = 16_384.0
     ],
 )
 def test_golden_costs(residents: list[tuple[float, float]], util: float, mib: float, cost: float) -> None:
-    assert gpu_cost(residents, util, mib, CAPACITY) == pytest.approx(cost, abs=5e-5)
+    used, held = sum(one for one, _ in residents), sum(one for _, one in residents)
+    assert gpu_cost(used, held, len(residents), util, mib, CAPACITY, 1.0, 0.0) == pytest.approx(cost, abs=5e-5)
 
 
 def test_feasibility_edge() -> None:
-    assert not feasible(12_000, 1, 3_884, CAPACITY)
-    assert feasible(12_000, 1, 3_883, CAPACITY)
-    assert not feasible(0, 3, 100, CAPACITY)
+    assert not feasible(12_000, 1, 3_884, CAPACITY, MARGIN_MIB)
+    assert feasible(12_000, 1, 3_883, CAPACITY, MARGIN_MIB)
+    assert not feasible(0, 3, 100, CAPACITY, MARGIN_MIB)
 
 
 def test_credit() -> None:

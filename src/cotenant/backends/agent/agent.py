@@ -1,7 +1,8 @@
 """What stays on a node: an agent around the local backend, so that jobs there are kept as on a single machine.
 
 It may die at any time: keepers are not its children, and whoever is started in its place finds all it needs in the
-records. Its parent is what holds the node (Ray's own process there, the script of a pilot): the node goes with that.
+records. What holds the node is its parent (Ray's own process there), or, of a pilot, Slurm's process above the script:
+the node goes with that.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import Any, Literal
 from cotenant._version import __version__
 from cotenant.backends.base import BackendError, Observed, Stream
 from cotenant.backends.channels import Channel, ChannelSpec
-from cotenant.backends.local import LocalBackend
+from cotenant.backends.local import LocalBackend, procs
 from cotenant.backends.local import gpus as devices
-from cotenant.backends.local.keeper import start_ticks
+from cotenant.backends.local.keeper_files import start_ticks
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.node_faults import NodeFault
 
@@ -35,9 +36,12 @@ _LINE = 64 << 10  # the longest line that is not cut between two machines of a g
 
 
 class NodeAgent:
-    """One for each node. `folder` is of this node alone: records of this life of it, what is kept for longer beside."""
+    """One for each node. `folder` is of this node alone: records of this life of it, what is kept for longer beside.
 
-    def __init__(self, folder: str, life: str, node: str, gpu_type: str, gpus: int) -> None:
+    `holder`: the process that holds the node; else the parent.
+    """
+
+    def __init__(self, folder: str, life: str, node: str, gpu_type: str, gpus: int, holder: int = 0) -> None:
         root = Path(folder)
         for path in (root.parents[1], root.parent, root):
             own_folder(path)
@@ -50,8 +54,10 @@ class NodeAgent:
         self._channels: dict[int, Channel] = {}
         self._lock, self._news = threading.Lock(), threading.Condition()
         self._version = 0
-        self._holder = os.getppid()
-        hold_on_leash(self._records, root, node, self._holder)
+        self._parent = os.getppid()
+        self._holder = holder or self._parent
+        self._ticks = start_ticks(self._holder)
+        hold_on_leash(self._records, root, node, self._holder, self._ticks)
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
 
     def _watch(self) -> None:
@@ -81,7 +87,11 @@ class NodeAgent:
         When what holds the node is gone, so is the node: ends that the leash made are not told as the jobs' own.
         """
         answer = self._do(act, *given)
-        return answer if os.getppid() == self._holder else ("away", "what held this node has ended")
+        return answer if self.is_held() else ("away", "what held this node has ended")
+
+    def is_held(self) -> bool:
+        """Whether what holds the node is there."""
+        return os.getppid() == self._parent and procs.is_process(self._holder, self._ticks)
 
     def _do(self, act: str, *given: Any) -> Answer:
         if act not in _ACTS:
@@ -181,9 +191,8 @@ def own_folder(path: Path) -> None:
         raise InputError(f"folder {path} of the agent belongs to somebody else: give another (ray:folder=...)")
 
 
-def hold_on_leash(records: Path, home: Path, node: str, holder: int) -> None:
+def hold_on_leash(records: Path, home: Path, node: str, holder: int, ticks: int) -> None:
     """Start the process that ends all jobs of these records once the process that holds the node is gone."""
-    ticks = start_ticks(holder)
     told = (str(records), str(home), node, str(holder), str(ticks))
     argv = [sys.executable, "-m", "cotenant.backends.agent.leash", *told]
     env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": ":".join(path for path in sys.path if path)}

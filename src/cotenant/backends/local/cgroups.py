@@ -14,7 +14,7 @@ import select
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cotenant.backends.local.keeper import put, text_of
+from cotenant.backends.local.keeper_files import put, text_of
 
 PERIOD_US = 100_000
 GIB = 1 << 30

@@ -13,7 +13,7 @@ import math
 from cotenant.backends.base import GpuUse, JobUse
 from cotenant.backends.local import procs
 from cotenant.backends.local.gpus import DeviceMemory
-from cotenant.backends.local.keeper import start_ticks
+from cotenant.backends.local.keeper_files import start_ticks
 from cotenant.backends.local.machine import Machine
 
 _MOST = 64  # processes on one GPU that are looked at

@@ -6,7 +6,8 @@ arrives already taken, inherited from `launch`, so there is no instant at which 
 
 Order is what makes it safe: the child waits behind a pipe until its identity is on disk, so user code never runs
 unrecorded; the exit record is written after the last process is gone, so a GPU is never reported free too early.
-As subreaper it inherits whatever the job leaves behind, daemons included, and ends them.
+As subreaper it inherits whatever the job leaves behind, daemons included, and ends them. When it dies itself, so does
+the program: an end that nobody saw would be tried again, and the work done twice.
 """
 
 # ruff: noqa: SIM105 (contextlib is one more import at every launch)
@@ -19,10 +20,30 @@ import sys
 import time
 
 if __package__:
+    from cotenant.backends.local.keeper_files import (
+        is_socket,
+        notify,
+        publish,
+        put,
+        quote,
+        reserve,
+        start_ticks,
+        text_of,
+    )
     from cotenant.backends.local.output import Log, Marks
     from cotenant.backends.local.overtime import Overtime
     from cotenant.backends.local.visits import Visits
 else:  # started by path, with the folder of this file on the path
+    from keeper_files import (  # type: ignore[import-not-found,no-redef]
+        is_socket,
+        notify,
+        publish,
+        put,
+        quote,
+        reserve,
+        start_ticks,
+        text_of,
+    )
     from output import Log, Marks  # type: ignore[import-not-found,no-redef]
     from overtime import Overtime  # type: ignore[import-not-found,no-redef]
     from visits import Visits  # type: ignore[import-not-found,no-redef]
@@ -43,10 +64,9 @@ if TYPE_CHECKING:
 
 
 SWEEP_MS = 50
-RESERVED = 4096
 LOCK = 3
 DOOR = 4  # a socket that listens in the record; something else where there can be none
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 POLITE = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -68,94 +88,26 @@ class KeptJob:
         return self.fields[name][0]
 
 
-def text_of(path: str) -> str:
-    """A small file's text, '' where there is none."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(fd, 1 << 16).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(fd)
-
-
-def put(path: str, text: str) -> None:
-    """Write to an existing file such as a cgroup's control file."""
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, text.encode())
-    finally:
-        os.close(fd)
-
-
-def reserve(path: str) -> None:
-    """Set disk space aside, so that a disk that fills up meanwhile cannot swallow how the job ended."""
-    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        os.posix_fallocate(fd, 0, RESERVED)
-    finally:
-        os.close(fd)
-
-
-def publish(path: str, text: str, durable: bool = False) -> None:
-    """Write a file so that readers see all of it or nothing; a durable one fills the space that was set aside."""
-    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if durable else os.O_TRUNC), 0o600)
-    try:
-        os.write(fd, text.encode().ljust(RESERVED if durable else 0))
-        if durable:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-    os.replace(path + ".tmp", path)
-    if durable:
-        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-
-def quote(text: str) -> str:
-    """A JSON string of printable ASCII."""
-    plain = (c if " " <= c <= "~" and c not in '"\\' else f"\\u{min(ord(c), 0xFFFD):04x}" for c in text)
-    return f'"{"".join(plain)}"'
-
-
-def start_ticks(pid: int) -> int:
-    """When a process began, in clock ticks since boot: with the pid it names one process for ever (proc(5))."""
-    return int(text_of(f"/proc/{pid}/stat").rpartition(")")[2].split()[19])
-
-
-def is_socket(fd: int) -> bool:
-    """Whether this handle is one."""
-    return os.fstat(fd).st_mode & 0o170000 == 0o140000
-
-
-def notify(fifo: str) -> None:
-    """Wake the service, if one listens."""
-    try:
-        fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        os.write(fd, b".")
-    except OSError:
-        pass
-    finally:
-        os.close(fd)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent dies (prctl(2), PR_SET_CHILD_SUBREAPER)."""
+def prctl(option: int, value: int) -> None:
+    """Change something of this process (prctl(2)); where that cannot be done it is noted and left out."""
     try:
         import ctypes
 
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
     except (ImportError, OSError, AttributeError) as error:
-        print("no subreaper:", error, file=sys.stderr, flush=True)
+        print(f"no prctl {option}:", error, file=sys.stderr, flush=True)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent dies."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with(parent: int) -> None:
+    """Be killed when this process, our parent, dies; also if it did so just now."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 def make_cgroups(job: KeptJob) -> None:
@@ -199,6 +151,7 @@ class Files:
 def become(job: KeptJob, go: int, report: int, files: Files, confine: Callable[[KeptJob], None] | None) -> None:
     """In the child: take on session, limits, files and directory, wait for the word, become the user's program."""
     try:
+        keeper = os.getppid()
         os.setsid()
         if files.tty:
             import fcntl
@@ -216,8 +169,10 @@ def become(job: KeptJob, go: int, report: int, files: Files, confine: Callable[[
             resource.setrlimit(resource.RLIMIT_AS, (int(job.one("rlimit_as")),) * 2)
         if not os.read(go, 1):
             os._exit(0)  # the keeper died before it could record us: nothing has run
+        die_with(keeper)
         if confine is not None:
             confine(job)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # another user has to ask anew
         os.chdir(job.one("workdir"))
         for target, source in enumerate(files.theirs):
             os.dup2(source, target)

@@ -13,7 +13,7 @@ from cotenant.backends.base import BackendError, NodeInfo
 from cotenant.backends.local import cgroups, mig, mps
 from cotenant.backends.local import gpus as devices
 from cotenant.backends.local.gpus import Gpu
-from cotenant.backends.local.keeper import text_of
+from cotenant.backends.local.keeper_files import text_of
 from cotenant.backends.local.mig import MigDriver, provide
 from cotenant.core.errors import InputError
 

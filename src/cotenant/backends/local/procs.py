@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from cotenant.backends.local.keeper import start_ticks, text_of
+from cotenant.backends.local.keeper_files import start_ticks, text_of
 
 PROC = Path("/proc")
 

@@ -23,7 +23,7 @@ class RayBackend(AgentBackend):
     """A handle on the agents of one service; `link` may be shared by several handles, of which one owns it."""
 
     defaults: ClassVar[dict[str, Value]] = {
-        "address": "", "name": "", "folder": "", "shared": "", "listen": "",
+        "address": "", "name": "", "folder": "", "shared": "", "listen": "", "node": "",
     }  # fmt: skip
 
     def __init__(self, link: RayLink, shared: Path, listen: str = "", owns_link: bool = False) -> None:
@@ -32,7 +32,8 @@ class RayBackend(AgentBackend):
 
     @classmethod
     def open(
-        cls, home: Path, *, address: str = "", name: str = "", folder: str = "", shared: str = "", listen: str = ""
+        cls, home: Path, *, address: str = "", name: str = "", folder: str = "", shared: str = "", listen: str = "",
+        node: str = "",
     ) -> RayBackend:  # fmt: skip
         """As `serve --backend ray:address=10.0.0.1:6379,shared=/nfs/cotenant` asks for it."""
         if find_spec("ray") is None:
@@ -43,7 +44,7 @@ class RayBackend(AgentBackend):
             )
         own = hashlib.sha256(f"{socket.gethostname()}:{home.resolve()}".encode()).hexdigest()[:12]
         label = check_key(name) if name else own
-        link = RayLink(RaySettings(address, label, folder or f"{tempfile.gettempdir()}/cotenant-ray"))
+        link = RayLink(RaySettings(address, label, folder or f"{tempfile.gettempdir()}/cotenant-ray", node))
         ready = link.await_nodes(lambda table: any(row["facts"] for row in table), _START_S)
         try:
             link.nodes()

@@ -34,6 +34,7 @@ class RaySettings:
     address: str
     label: str
     folder: str
+    node: str = ""  # the address of the node to connect to, where this machine has several
 
 
 class KnownAgent:
@@ -72,8 +73,10 @@ class RayGateway:
         self._look()
 
     def _connect(self) -> None:
-        host, more = self._settings.address.rpartition(":")[0], {}
-        if host in ("127.0.0.1", "localhost"):  # else Ray takes this machine's outside address instead
+        host, more = self._settings.address.rpartition(":")[0], dict[str, Any]()
+        if self._settings.node:
+            more["_node_ip_address"] = self._settings.node
+        elif host in ("127.0.0.1", "localhost"):  # else Ray takes this machine's outside address instead
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
             more["_node_ip_address"] = "127.0.0.1"
         import ray

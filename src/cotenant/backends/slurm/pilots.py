@@ -39,7 +39,7 @@ _PATIENCE_S = 10.0  # for which a pilot waits for a node where others are, while
 _PILOT = "pilot/"
 _SCRIPT = """#!/bin/bash
 export PYTHONPATH={path}
-until {agent}; do sleep 1; done
+until {agent} $PPID; do sleep 1; done
 """
 
 
@@ -164,8 +164,8 @@ class Pilots:
         while not self._ending.wait(_LOOK_S):
             try:
                 self._look()
-            except CotenantError:
-                continue  # Slurm does not answer: agents do, and pilots stay as they were
+            except (CotenantError, OSError):
+                continue  # Slurm does not answer, or cannot be asked: agents do, and pilots stay as they were
 
     def _look(self) -> None:
         found = self._poll.latest(self._poll_s)

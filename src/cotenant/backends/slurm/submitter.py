@@ -67,7 +67,7 @@ class Submitter:
                     self._changed()
                     self._rest(self._slurm.took_s - _BRISK_S)
                     continue
-            except (Unreachable, Busy):
+            except (Unreachable, Busy, OSError):  # OSError: a full disk, say
                 pass  # nobody knows whether it came in: the next try finds out
             self._rest(_AGAIN_S)
 

@@ -2,7 +2,8 @@
 
 Local variables live on the stack and LLVM moves them into registers. A variable has the widest type that is ever
 assigned to it; when a later line turns out to widen one, the kernel is written again from the start (`Widened`).
-Numbers behave as in Python and NumPy: floor division, wrapping negative indexes, comparisons with NaN, `0.0 / 0.0`.
+Numbers behave as in Python and NumPy: floor division, comparisons with NaN, `0.0 / 0.0`; but only an
+index that is written as a negative number counts from the end.
 """
 
 from __future__ import annotations

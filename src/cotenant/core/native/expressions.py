@@ -109,6 +109,8 @@ class Expressions:
         if isinstance(node.op, ast.USub):
             kind = INT if value[1] == BOOL else value[1]
             held = self.as_number(value, kind)
+            if isinstance(held, ir.Constant) and kind == INT:
+                return self.whole(-held.constant), INT
             return (self.b.fneg(held) if kind == FLOAT else self.b.neg(held)), kind
         if isinstance(node.op, ast.Invert):
             return self.b.not_(self.as_number(value, INT)), INT
@@ -222,6 +224,9 @@ class Expressions:
             return self.into.tagged(self.b.load(at, typ=self.into.kind(of)), "field")
         whole: Any = ir.Constant(self.into.kind(of), ir.Undefined)
         for part in range(1 + of.rank):
+            if part == 2 and kind.columns[place]:
+                whole = self.b.insert_value(whole, self.whole(kind.columns[place]), part)
+                continue
             piece = self.b.gep(at, [i32(0), i32(part)], inbounds=True, source_etype=self.into.kind(of))
             loaded = self.b.load(piece, typ=self.into.kind(of).elements[part])
             whole = self.b.insert_value(whole, self.into.tagged(loaded, "field"), part)
@@ -269,21 +274,20 @@ class Expressions:
         return self._address(array, kind, indexes), kind.of
 
     def _address(self, array: Any, kind: Array, indexes: list[Any]) -> Any:
-        """Row after row; negative indexes count from the end."""
+        """Row after row; an index that is written as a negative number counts from the end."""
         offset = self.whole(0)
         for part in range(kind.rank):
             if part:
                 offset = self.b.mul(offset, self.b.extract_value(array, 1 + part), flags=["nsw"])
             if part < len(indexes):
-                offset = self.b.add(offset, self._wrapped(indexes[part], array, part), flags=["nsw"])
+                offset = self.b.add(offset, self._from_front(indexes[part], array, part), flags=["nsw"])
         pointer = self.b.extract_value(array, 0)
         return self.b.gep(pointer, [offset], inbounds=True, source_etype=self.into.kind(kind.of))
 
-    def _wrapped(self, index: Any, array: Any, part: int) -> Any:
-        if isinstance(index, ir.Constant) and index.constant >= 0:
-            return index
-        length = self.b.extract_value(array, 1 + part)
-        return self.b.select(self.b.icmp_signed("<", index, self.whole(0)), self.b.add(index, length), index)
+    def _from_front(self, index: Any, array: Any, part: int) -> Any:
+        if isinstance(index, ir.Constant) and index.constant < 0:
+            return self.b.add(index, self.b.extract_value(array, 1 + part))
+        return index
 
     def load_element(self, at: Any, of: Number) -> Any:
         """A number of an array."""

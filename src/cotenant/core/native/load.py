@@ -7,6 +7,7 @@ tables themselves so that their arrays stay where they are. Calls keep Python's 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -21,6 +22,7 @@ from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Struct, 
 _REMEMBERED = 4  # tables of each kind
 _C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
 _loaded: list[Library] = []
+_byte_of = ctypes.c_char.from_buffer
 _DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
 
 
@@ -89,7 +91,8 @@ def _hand(kind: Type) -> Callable[[Any], Any]:
     if isinstance(kind, Array):
         return _ArrayHand(kind)
     if isinstance(kind, Struct):
-        return partial(_record, kind, _records.setdefault(kind.make, OrderedDict()))
+        hands = tuple((name, _hand(of), wide) for (name, of), wide in zip(kind.fields, kind.columns, strict=True))
+        return partial(_record, kind.name, hands, _records.setdefault(kind.make, OrderedDict()))
     return float if kind == FLOAT else _int
 
 
@@ -107,31 +110,45 @@ class _ArrayHand:
                 f"a kernel wants a contiguous array of {self._dtype} with {self._rank} dimensions, not "
                 f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
             )
-        return value.__array_interface__["data"][0], *value.shape
+        return _address(value), *value.shape
+
+
+def _address(array: Any) -> int:
+    """Where the numbers of an array lie: by the buffer, which is quicker to ask than the array but must be writable."""
+    try:
+        return ctypes.addressof(_byte_of(array))
+    except (TypeError, ValueError):  # it is sealed, or empty
+        where: int = array.__array_interface__["data"][0]
+        return where
 
 
 _Records = OrderedDict[int, tuple[Any, Any]]
 _records: dict[type, _Records] = {}
 
 
-def _record(kind: Struct, known: _Records, value: Any) -> Any:
+def _record(table: str, hands: tuple[tuple[str, Any, int], ...], known: _Records, value: Any) -> Any:
     """A table as it lies in memory; `known` are those of its kind that were handed over last."""
     found = known.get(id(value))
     if found is not None:
         return found[1]
     words: list[Any] = []
-    for (name, of), part in zip(kind.fields, value, strict=True):
+    inner: list[Any] = []  # records of tables in this table, which are to stay
+    for (name, hand, columns), part in zip(hands, value, strict=True):
+        if columns and part.shape[1] != columns:
+            raise TypeError(f"{table}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
         try:
-            words += _flat((_hand(of),), (part,))  # of a table in a table it keeps the record, too
+            handed = hand(part)
         except TypeError as error:
-            raise TypeError(f"{kind.name}.{name}: {error}") from None
-    record = (ctypes.c_int64 * len(words))()
-    for at, word in enumerate(words):
-        if isinstance(word, float):
-            ctypes.c_double.from_buffer(record, 8 * at).value = word
+            raise TypeError(f"{table}.{name}: {error}") from None
+        if isinstance(handed, tuple):
+            words += handed
+        elif isinstance(handed, ctypes.Array):
+            inner.append(handed)
+            words.append(ctypes.addressof(handed))
         else:
-            record[at] = ctypes.addressof(word) if isinstance(word, ctypes.Array) else word
-    record.inner = words  # type: ignore[attr-defined]
+            words.append(struct.unpack("q", struct.pack("d", handed))[0] if isinstance(handed, float) else handed)
+    record = (ctypes.c_int64 * len(words))(*words)
+    record.inner = inner  # type: ignore[attr-defined]
     if len(known) >= _REMEMBERED:
         known.popitem(last=False)
     known[id(value)] = (value, record)

@@ -30,11 +30,15 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Struct:
-    """A named tuple of numbers, arrays and tables; in memory one record, passed by its address and never changed."""
+    """A named tuple of numbers, arrays and tables; in memory one record, passed by its address and never changed.
+
+    `columns`: of each field how many columns its matrix has, where that is known when it is compiled; else 0.
+    """
 
     name: str
     make: type
     fields: tuple[tuple[str, Any], ...]
+    columns: tuple[int, ...]
 
     def place(self, field: str) -> int:
         """Which field it is."""
@@ -57,12 +61,19 @@ _NAMED: dict[str, Type] = {
 }  # fmt: skip
 _tables: dict[type, Struct] = {}
 _nested: dict[tuple[str, str], type] = {}
+_columns: dict[tuple[str, str], int] = {}
 
 
 def nested(outer: type, **inner: type) -> None:
     """Say what tables a table holds in fields whose annotation cannot name them."""
     for field, kind in inner.items():
         _nested[outer.__name__, field] = kind
+
+
+def columned(outer: type, **counts: int) -> None:
+    """Say how many columns matrices of a table have, always: then an element is found without a multiplication."""
+    for field, count in counts.items():
+        _columns[outer.__name__, field] = count
 
 
 def signature(plain: Callable[..., Any]) -> tuple[tuple[Type, ...], Type]:
@@ -99,5 +110,6 @@ def table(kind: type) -> Struct:
             (name, table(_nested[key]) if (key := (kind.__name__, name)) in _nested else read(note, names))
             for name, note in notes.items()
         )
-        _tables[kind] = Struct(kind.__name__, kind, tuple(fields))
+        columns = tuple(_columns.get((kind.__name__, name), 0) for name in notes)
+        _tables[kind] = Struct(kind.__name__, kind, tuple(fields), columns)
     return _tables[kind]

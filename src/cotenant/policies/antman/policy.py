@@ -23,7 +23,16 @@ from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
 from cotenant.placement.room import SharedRoom
-from cotenant.policies.antman.memory import LEAST, caps, least_part
+from cotenant.policies.antman.memory import caps
+from cotenant.policies.antman.needs import (
+    Crowd,
+    full_need,
+    held_by_a_gpu,
+    least_of,
+    memory_of,
+    part_of_kind,
+    squeezed_needs,
+)
 from cotenant.policies.antman.throttle import LOWEST, Throttle
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
@@ -76,6 +85,8 @@ class AntMan(PlanPolicy):
         self._held: dict[int, Terms] = {}
         self._seen: tuple[bytes, ...] = ()
         self._believed: Together | None = None  # by which the last schedule was made
+        self._squeezed_by: Together | None = None  # by which this was worked out:
+        self._kinds_gib = np.zeros(0)  # by kind what squeezed jobs keep
         self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
     def refresh(self) -> None:
@@ -89,9 +100,29 @@ class AntMan(PlanPolicy):
         if seen == self._seen and together is self._believed:
             return self._adjust(view)
         self._believed = together
+        if self._is_calm(view):
+            self._seen = seen
+            return self._let_run(view)
         plan = self._schedule(view)
         self._seen = () if plan.run else seen
         return plan
+
+    @staticmethod
+    def _is_calm(view: View) -> bool:
+        """Whether everybody runs and is guaranteed, with all its memory: then there is nothing to decide."""
+        together = view.facts.together
+        whole = together is None or together.soft is None
+        return bool(
+            whole and view.running.all() and not view.opportunistic.any() and (view.share * view.cap == 1.0).all()
+        )
+
+    def _let_run(self, view: View) -> Plan:
+        """Everybody goes on as it is."""
+        self.guaranteed, self.reserved, self._later = set(view.rows.tolist()), {}, set()
+        self._held, self._throttles, self._rivals = {}, {}, {}
+        self._quota_left = view.site.guaranteed_left()
+        self._count_losses(view)
+        return Plan(keep=True, why=self._answers(view))
 
     @staticmethod
     def _situation(view: View) -> tuple[bytes, ...]:
@@ -102,34 +133,37 @@ class AntMan(PlanPolicy):
 
     def _adjust(self, view: View) -> Plan:
         """Nothing but time has passed: only shares may change."""
-        felt = self._felt(view)
+        self._count_losses(view)
         terms = {}
         for row, throttle in self._throttles.items():
             before = throttle.share
-            self._observe(throttle, self._rivals[row], felt, view.now_s)
+            self._observe(row, throttle, self._rivals[row], view)
             if throttle.share != before:
                 self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
         return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
 
-    def _felt(self, view: View) -> dict[int, tuple[float, float]]:
-        """By guaranteed job how much slower it is now than alone, and the seconds that it may still lose by that."""
+    def _count_losses(self, view: View) -> None:
+        """Add up what guaranteed jobs have lost to their neighbours; those that have lost nothing are left out."""
         passed_s, self._felt_s = max(view.now_s - self._felt_s, 0.0), view.now_s
-        lost_s, felt = self._lost_s, {}
-        self._lost_s = {}
-        columns = (view.rows, view.running, view.slowdown, self.number("budget") * view.attained_s)
-        for row, runs, slow, most_s in zip(*(column.tolist() for column in columns), strict=True):
-            if runs and row in self.guaranteed:
-                self._lost_s[row] = lost_s.get(row, 0.0) + passed_s * (1.0 - 1.0 / max(slow, 1.0))
-                felt[row] = slow, most_s - self._lost_s[row]
-        return felt
+        lost_s, self._lost_s, slow = self._lost_s, {}, view.slowdown
+        slowed, running = set(view.rows[slow > 1.0].tolist()), set(view.rows[view.running].tolist())
+        for row in (slowed | lost_s.keys()) & running & self.guaranteed:
+            lost = passed_s * (1.0 - 1.0 / max(float(slow[view.at(row)]), 1.0))
+            self._lost_s[row] = lost_s.get(row, 0.0) + lost
 
-    def _observe(
-        self, throttle: Throttle, rivals: set[int], felt: dict[int, tuple[float, float]], now_s: float
-    ) -> None:
-        known = [felt[job] for job in rivals if job in felt]
-        worst, spare = max((slow for slow, _ in known), default=1.0), min((left for _, left in known), default=0.0)
+    def _observe(self, row: int, throttle: Throttle, rivals: set[int], view: View) -> None:
+        """Tell a throttle how much slower the slowest rival is than alone, and the seconds that one may still lose."""
+        at = np.array([view.at(rival) for rival in rivals & self.guaranteed], np.int64)
+        at = at[view.running[at]]
+        begun = throttle.share == 0 or view.progress_s[view.at(row)] > 0  # who is suspended makes no progress
+        if not begun or (view.progress_s[at] <= 0).any():
+            throttle.wait(view.now_s)
+            return
+        worst = float(view.slowdown[at].max()) if len(at) else 1.0
+        lost = np.array([self._lost_s.get(row, 0.0) for row in view.rows[at].tolist()])
+        spare = float((self.number("budget") * view.attained_s[at] - lost).min()) if len(at) else 0.0
         tolerance, step, cut = (self.number(name) for name in ("tolerance", "step", "cut"))
-        throttle.observe(worst, now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
+        throttle.observe(worst, view.now_s, tolerance=tolerance, step=step, cut=cut, spare_s=spare)
 
     def _next_s(self) -> float:
         """When the first share is looked at again."""
@@ -142,7 +176,7 @@ class AntMan(PlanPolicy):
         quota = view.site.guaranteed_left()
         order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
         running = set(board.gpus_of)
-        self.guaranteed = {row for row in running if not view.opportunistic[view.at(row)]}
+        self.guaranteed = set(view.rows[view.opportunistic == 0].tolist()) & running
         waiting = [row for row in order.tolist() if row not in running]
         self._upgrade(board, [row for row in order.tolist() if row in running], quota)
         self._stopped: set[int] = set()
@@ -151,9 +185,14 @@ class AntMan(PlanPolicy):
         self._later, self._quota_left = set(later), quota
         self._held = self._terms(board, view, together)
         run = {row: board.places(row) for row in board.gpus_of if row not in running}
-        stop = frozenset(self._stopped & running)
-        why = self._answers(view)
-        return Plan(run, dict(self._held), keep=True, stop=stop, next_s=self._next_s(), why=why)
+        columns = view.rows, view.share, view.cap, view.opportunistic == 1
+        now = {row: terms for row, *terms in zip(*(column.tolist() for column in columns), strict=True)}
+        new = {
+            row: terms for row, terms in self._held.items()
+            if row in run or now[row] != [terms.share, terms.cap, terms.opportunistic]
+        }  # fmt: skip
+        stop, why = frozenset(self._stopped & running), self._answers(view)
+        return Plan(run, new, keep=True, stop=stop, next_s=self._next_s(), why=why)
 
     def _answers(self, view: View) -> Why:
         """Whether it is within its quota and holds a part of its gang, or is opportunistic and nobody leaves enough."""
@@ -181,6 +220,8 @@ class AntMan(PlanPolicy):
 
     def _upgrade(self, board: SharedRoom, running: list[int], quota: Ints) -> None:
         """Whole opportunistic jobs whose GPUs nobody else holds, while their tenant has the quota."""
+        if self.guaranteed.issuperset(running):
+            return
         holds = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
         holds |= {gpu for gpus in self.reserved.values() for gpu in gpus}
         for row in running:
@@ -198,38 +239,40 @@ class AntMan(PlanPolicy):
         """Start whoever finds all its GPUs; the others hold what there is. Who is left without quota."""
         later: list[int] = []
         self.reserved = {}
-        taken = {gpu for row in self.guaranteed for gpu in board.gpus_of[row]}
+        if together is not self._squeezed_by or len(self._kinds_gib) != len(board.site.speed):
+            self._squeezed_by, self._kinds_gib = together, squeezed_needs(together, len(board.site.speed))
+        crowd = Crowd(board, self._kinds_gib, self.guaranteed)
         for row in waiting:
             tenant, gang = board.tenant(row), board.gang(row)
             if board.view.tier[board.view.at(row)] > 0 or quota[tenant] < gang:
                 later.append(row)
                 continue
             quota[tenant] -= gang
-            if len(taken) == len(board.users):
+            if crowd.taken.all():
                 continue
             need = memory_of(together, board.kind(row))
-            usable = [
-                bool(board.up[gpu]) and gpu not in taken and len(users) < col.SLOTS
-                and need <= board.capacity[gpu] - sum(_squeezed_need(together, board, job) for job in users) + 1e-9
-                for gpu, users in enumerate(board.users)
-            ]  # fmt: skip
-            gpus = board.consolidated(row, usable, np.array([len(users) for users in board.users], np.float64))
+            usable = board.up & ~crowd.taken & (crowd.count < col.SLOTS)
+            usable &= need <= board.capacity - crowd.least_gib + 1e-9
+            gpus = board.consolidated(row, usable, crowd.count)
             if gpus:
+                near = {gpu for job in set().union(*(board.users[gpu] for gpu in gpus)) for gpu in board.gpus_of[job]}
                 self._make_room(board, gpus, need, together)
                 board.put(row, gpus, need)
                 self.guaranteed.add(row)
-                taken.update(gpus)
+                crowd.look(near.union(gpus))
             else:
-                self.reserved[row] = self._partial(board, row, usable)
-                taken.update(self.reserved[row])
+                gpus = self.reserved[row] = self._partial(board, row, usable.tolist())
+            crowd.taken[gpus] = True
         return later
 
     def _make_room(self, board: SharedRoom, gpus: list[int], need_gib: float, together: Together | None) -> None:
         """Where memory cannot overflow to the host, opportunistic jobs that leave a guaranteed one too little go."""
         for gpu in gpus:
             for job in board.users[gpu][::-1]:
-                kept = sum(full_need(together, board, user) * _part(together, board, user) for user in board.users[gpu])
-                if kept + need_gib > board.capacity[gpu] + 1e-9 and _part(together, board, job) >= 1:
+                kept = sum(
+                    full_need(together, board, user) * least_of(together, board, user) for user in board.users[gpu]
+                )
+                if kept + need_gib > board.capacity[gpu] + 1e-9 and least_of(together, board, job) >= 1:
                     board.remove(job)
                     self._stopped.add(job)
 
@@ -266,7 +309,8 @@ class AntMan(PlanPolicy):
                     gpu for gpu, users in enumerate(board.users)
                     if board.pool_of[gpu] == pool and board.up[gpu] and busy[gpu] < limit and len(users) < col.SLOTS
                     and need <= self._squeezed(board, gpu, together) + 1e-9
-                    and self._shareable(board, row, users, together) and bears(board, row, users, gpu)
+                    and self._shareable(board, row, users, together)
+                    and bears(view, row, users, int(board.type_of[gpu]))
                 ]  # fmt: skip
                 harm = {gpu: self._harm(board, view, board.kind(row), gpu) for gpu in open_}
                 open_.sort(key=lambda gpu: (harm[gpu], busy[gpu], len(board.users[gpu]), gpu))
@@ -321,14 +365,14 @@ class AntMan(PlanPolicy):
         used = 0.0
         for job in board.users[gpu]:
             need = full_need(together, board, job)
-            used += need if job in self.guaranteed else need * _part(together, board, job)
+            used += need if job in self.guaranteed else need * least_of(together, board, job)
         return float(board.capacity[gpu]) - used
 
     # -- the local coordinators --------------------------------------------------------------------------------
 
     def _terms(self, board: SharedRoom, view: View, together: Together | None) -> dict[int, Terms]:
         """Shares by feedback, memory by what is left."""
-        felt = self._felt(view)
+        self._count_losses(view)
         part = self._memory_parts(board, together)
         terms: dict[int, Terms] = {}
         throttles: dict[int, Throttle] = {}
@@ -336,7 +380,7 @@ class AntMan(PlanPolicy):
         shares = {row: throttle.share for row, throttle in self._throttles.items()}
         for row, gpus in board.gpus_of.items():
             if row in self.guaranteed:
-                terms[row] = Terms(cap=_held_by_a_gpu(together, board.kind(row)))
+                terms[row] = Terms(cap=held_by_a_gpu(together, board.kind(row)))
                 continue
             rivals = {job for gpu in gpus for job in board.users[gpu] if job in self.guaranteed}
             share = 1.0
@@ -348,7 +392,7 @@ class AntMan(PlanPolicy):
                 elif len(rivals) < throttle.rivals:  # one has gone, and what it used with it
                     throttle.ceiling = max(throttle.ceiling, self._idle(board, row, view, shares))
                 else:
-                    self._observe(throttle, rivals, felt, view.now_s)
+                    self._observe(row, throttle, rivals, view)
                 throttle.rivals = len(rivals)
                 throttles[row] = throttle
                 self._rivals[row] = rivals
@@ -389,44 +433,8 @@ class AntMan(PlanPolicy):
             left = float(board.capacity[gpu]) - sum(
                 full_need(together, board, job) for job in users if job in self.guaranteed
             )
-            least = [_part(together, board, job) for job in others]
+            least = [least_of(together, board, job) for job in others]
             given = caps(left, needs, [together.curve[board.kind(job)] for job in others], least)
-            for job, value in zip(others, given or [_part(together, board, job) for job in others], strict=True):
-                part[job] = min(part[job], value * _held_by_a_gpu(together, board.kind(job)))
+            for job, value in zip(others, given or [least_of(together, board, job) for job in others], strict=True):
+                part[job] = min(part[job], value * held_by_a_gpu(together, board.kind(job)))
         return part
-
-
-def memory_of(together: Together | None, kind: int) -> float:
-    """GiB per GPU of a kind of job at its whole batch; no more than a GPU has, where memory gives."""
-    return 0.0 if together is None else float(together.memory_gib[kind, 0]) * _held_by_a_gpu(together, kind)
-
-
-def _held_by_a_gpu(together: Together | None, kind: int) -> float:
-    """The part of its memory that the largest GPU holds, where memory gives; else 1."""
-    if together is None or together.soft is None:
-        return 1.0
-    return min(float(together.gpu_gib.max()) / max(float(together.memory_gib[kind, 0]), 1e-9), 1.0)
-
-
-def full_need(together: Together | None, board: SharedRoom, row: int) -> float:
-    """The same for a job, however much of it may lie on the GPU now."""
-    return memory_of(together, board.kind(row))
-
-
-def part_of_kind(together: Together | None, kind: int) -> float:
-    """The part of its memory that an opportunistic job cannot do without: as declared, or as its curve says."""
-    if together is None:
-        return LEAST
-    if together.soft is None:
-        return least_part(together.curve[kind])
-    return min(float(together.soft.least[kind]) / _held_by_a_gpu(together, kind), 1.0)
-
-
-def _part(together: Together | None, board: SharedRoom, row: int) -> float:
-    return part_of_kind(together, board.kind(row))
-
-
-def _squeezed_need(together: Together | None, board: SharedRoom, row: int) -> float:
-    """What an opportunistic job keeps on a GPU that a guaranteed one comes to: nothing, if it has to leave then."""
-    part = _part(together, board, row)
-    return part * full_need(together, board, row) if part < 1 else 0.0

@@ -74,8 +74,16 @@ class Throttle:
             wait_s = _IDLE * self.control_s
         if self.share != share:
             self.with_it.clear()
-        # On a grid, so that many shares are looked at together; a look that is a little late does not move it.
-        self.next_s = math.floor((now_s + wait_s) / self.control_s + 0.5) * self.control_s
+        self._look_at(now_s + wait_s)
+
+    def wait(self, now_s: float) -> None:
+        """It or its neighbour still starts up: there is no harm to be seen, and none that is not seen counts."""
+        if now_s >= self.next_s - 1e-9:
+            self._look_at(now_s + self.control_s)
+
+    def _look_at(self, next_s: float) -> None:
+        """On a grid, so that many shares are looked at together; a look that is a little late does not move it."""
+        self.next_s = math.floor(next_s / self.control_s + 0.5) * self.control_s
 
     def _next_share(self, step: float) -> float:
         """The share to try: a step more, or half as much again as one that is allowed after another has hurt."""

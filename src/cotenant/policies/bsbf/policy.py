@@ -23,6 +23,7 @@ from cotenant.placement.room import SharedRoom, as_places
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import PairBeliefs
 from cotenant.policies.bsbf.scratch import (
+    CAP,
     CONSOLIDATE,
     FLAGS,
     NO_GPUS,
@@ -66,6 +67,10 @@ class SjfBsbf(PlanPolicy):
         "pairs": "oracle",  # or formula, learned: see `policies.beliefs`
     }
 
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
+        """While nobody waits nothing is done, unless pairs are watched."""
+        return None if waiting or self.params["pairs"] == "learned" else np.inf
+
     def begin(self, context: Context) -> None:
         """Nothing has been seen of pairs."""
         if self.number("noise") < 0:
@@ -79,24 +84,24 @@ class SjfBsbf(PlanPolicy):
             return Plan(keep=True)
         left = self.left_s(view)
         order = np.lexsort((view.rows, left, -view.priority))
-        scratch = _scratch(view, self.slowdowns(view), left)
+        scene = _scene(view)
+        scratch = _scratch(view, scene, self.slowdowns(view), left)
         queue = order[~view.running[order]]
         in_parts = view.parts[queue] > 0
-        started = self._search(view, scratch, queue[~in_parts], left)
+        started = self._search(view, scene, scratch, queue[~in_parts], left)
         plan = _plan(view, scratch, started)
         if in_parts.any():
             plan = _place_parts(view, plan, queue[in_parts], scratch)
         if self.params["preemptive"]:
-            plan = self._displace(view, plan, order, left)
+            plan = self._displace(view, scene, plan, order, left)
         return replace(plan, why=self._answers(view, scratch, left))
 
     def _answers(self, view: View, scratch: Scratch, left: Floats) -> Why:
         """What the search met: no GPUs, no memory beside anybody, or that waiting beats the best pair."""
         rows, kinds, gpus, slowdown = view.rows, view.kind, view.gpus, self.slowdowns(view)
-        at = {row: place for place, row in enumerate(rows.tolist())}
 
         def why(row: int) -> str:
-            mine = at[row]
+            mine = int(np.flatnonzero(rows == row)[0])
             need, code = f"it needs {gpus[mine]} GPUs: ", int(scratch.why[mine])
             if code != WAITING_PAYS:
                 return need + _WHY.get(code, _WHY[NO_GPUS])
@@ -117,7 +122,7 @@ class SjfBsbf(PlanPolicy):
 
         return why
 
-    def _search(self, view: View, scratch: Scratch, queue: Ints, left: Floats) -> int:
+    def _search(self, view: View, scene: Scene, scratch: Scratch, queue: Ints, left: Floats) -> int:
         memory, pace = _levels(view)
         flags = np.zeros(FLAGS, np.int64)
         flags[TEST] = int(self.tests)
@@ -126,7 +131,7 @@ class SjfBsbf(PlanPolicy):
         flags[PAPER] = int(self.published)
         flags[CONSOLIDATE] = int(bool(self.params["consolidate"]))
         flags[SOFT] = int(view.facts.together is not None and view.facts.together.soft is not None)
-        return int(search(_scene(view), scratch, queue, left, self.slowdowns(view), memory, pace, flags))
+        return int(search(scene, scratch, queue, left, self.slowdowns(view), memory, pace, flags))
 
     def left_s(self, view: View) -> Floats:
         """Believed seconds that each job still takes alone, with the sub-batch that it uses."""
@@ -139,7 +144,7 @@ class SjfBsbf(PlanPolicy):
         """What the policy believes of slowdowns."""
         return self._pairs.slowdown(view)
 
-    def _displace(self, view: View, plan: Plan, order: Ints, left: Floats) -> Plan:
+    def _displace(self, view: View, scene: Scene, plan: Plan, order: Ints, left: Floats) -> Plan:
         """Stop jobs from the end of the order for those at its head that found no place."""
         turn, rows = np.argsort(order), view.rows.tolist()
         steps = view.remaining_s * view.steps_per_s
@@ -155,9 +160,9 @@ class SjfBsbf(PlanPolicy):
                     continue
                 victims.append(rows[victim])
                 stop = plan.stop | set(victims)
-                scratch = _scratch(view, self.slowdowns(view), left, stop)
+                scratch = _scratch(view, scene, self.slowdowns(view), left, stop)
                 queue = np.array([*map(view.at, plan.run), job], np.int64)
-                started = self._search(view, scratch, queue, left)
+                started = self._search(view, scene, scratch, queue, left)
                 if started == len(queue):
                     plan = _plan(view, scratch, started, frozenset(stop))
                     break
@@ -207,7 +212,11 @@ def _eased(view: View) -> NDArray[np.float64]:
 
 
 def _scratch(
-    view: View, slowdown: NDArray[np.float64], left: Floats, stopped: frozenset[int] | set[int] = frozenset()
+    view: View,
+    scene: Scene,
+    slowdown: NDArray[np.float64],
+    left: Floats,
+    stopped: frozenset[int] | set[int] = frozenset(),
 ) -> Scratch:
     """What the search may change, without the jobs that are to stop."""
     site = view.site
@@ -226,7 +235,7 @@ def _scratch(
         quota[view.tenant[at]] += view.gpus[at]
         for node, count in view.placement(row):
             room[node] += count / view.gpus[at] * np.array([view.cpus[at], view.mem_gib[at]])
-    slow, load = _company(view, users, slowdown)
+    slow, load = _company(view, scene, users, slowdown)
     freed = np.append(left * slow, 0.0)[users].max(axis=1)
     closed = ~site.open & (site.node[site.gpu_node, col.NODE_CAP] > 0)
     users[closed], freed[closed] = len(view.rows), np.inf  # full, for ever
@@ -269,22 +278,22 @@ def _soft(view: View) -> tuple[NDArray[np.float64], Floats, NDArray[np.float64],
     return together.memory_gib, soft.least, together.curve, CURVE, soft.steps_per_s, together.gpu_gib, limits
 
 
-def _company(view: View, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
+def _company(view: View, scene: Scene, users: NDArray[np.int64], slowdown: NDArray[np.float64]) -> tuple[Floats, Ints]:
     """By job the slowdown from those it shares with, as believed; by node the jobs on it."""
-    slow, node_of = np.ones(len(view.rows)), view.site.gpu_node
-    gpu_type, eased, scene = view.site.node_type[node_of], _eased(view), _scene(view)
+    jobs, node_of = max(len(view.rows), 1), view.site.gpu_node
+    slow = np.ones(len(view.rows))
     both = np.flatnonzero(users[:, 1] >= 0)
-    for g in both.tolist():
-        a, b = users[g, :2].tolist()
-        kinds, levels = view.kind[[a, b]], view.level[[a, b]]
-        left, (one, two), kind = float(eased[kinds, levels].prod()), levels.tolist(), int(gpu_type[g])
-        first = 1.0 + left * float(slowdown[kinds[0], kinds[1], kind] - 1.0)
-        second = 1.0 + left * float(slowdown[kinds[1], kinds[0], kind] - 1.0)
-        slow[a] = max(slow[a], first * stretched(scene, a, one, b, two, kind))
-        slow[b] = max(slow[b], second * stretched(scene, b, two, a, one, kind))
+    (a, b), kind = users[both, :2].T, view.site.node_type[node_of[both]]
+    lost = scene.eased[view.kind[a], view.level[a]] * scene.eased[view.kind[b], view.level[b]]
+    for one, two in ((a, b), (b, a)):
+        beside = 1.0 + lost * (slowdown[view.kind[one], view.kind[two], kind] - 1.0)
+        if scene.limits[CAP]:
+            sat = np.stack([one, view.level[one], two, view.level[two], kind], axis=1).tolist()
+            beside *= [stretched(scene, *each) for each in sat]
+        np.maximum.at(slow, one, beside)
     seated = users >= 0
-    pairs = np.unique(np.stack([np.repeat(node_of, users.shape[1])[seated.ravel()], users[seated]], axis=1), axis=0)
-    return slow, np.bincount(pairs[:, 0], minlength=len(view.site.node)).astype(np.int64)
+    pairs = np.unique((node_of[:, None] * jobs + users)[seated])
+    return slow, np.bincount(pairs // jobs, minlength=len(view.site.node)).astype(np.int64)
 
 
 def _place_parts(view: View, plan: Plan, jobs: Ints, scratch: Scratch) -> Plan:

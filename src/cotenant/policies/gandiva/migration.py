@@ -71,7 +71,7 @@ class Migrator:
         lasting.moves = {row: move for row, move in lasting.moves.items() if row in board.gpus_of}
         lasting.futile = {item for item in lasting.futile if item[0] in board.gpus_of}
         self._later_s = np.inf
-        self._take_seats({row: float(view.since_s[view.at(row)]) for row in board.gpus_of})
+        self._take_seats(dict(zip(view.rows.tolist(), view.since_s.tolist(), strict=True)))
         for row, move in lasting.moves.items():
             move.begun = move.begun or not view.promised[view.at(row)]
             move.since_s = move.since_s if move.begun else view.now_s
@@ -125,9 +125,8 @@ class Migrator:
 
     def lower(self) -> None:
         """Jobs that take turns go to free GPUs elsewhere, from the most crowded server on."""
-        board, servers = self._board, self._servers
-        crowded = [node for node in range(len(board.first) - 1) if servers.load(node) > 1 and board.gpus(node)]
-        for node in sorted(crowded, key=lambda node: (-servers.load(node), node)):
+        servers = self._servers
+        for node in sorted(servers.crowded(), key=lambda node: (-servers.load(node), node)):
             for row in servers.jobs(node):
                 if servers.load(node) <= 1:
                     break
@@ -137,7 +136,8 @@ class Migrator:
     def gather(self) -> None:
         """Spread gangs go where they fit on fewer servers, those that lose most by being spread first."""
         board = self._board
-        spread = [row for row in board.gpus_of if len(self._nodes(row)) > self._fewest(row) and not board.parts(row)]
+        apart = [row for row, gpus in board.gpus_of.items() if board.node_of[gpus[0]] != board.node_of[gpus[-1]]]
+        spread = [row for row in apart if len(self._nodes(row)) > self._fewest(row) and not board.parts(row)]
         for row in sorted(spread, key=lambda row: (-self._spread_loss(row), row)):
             if self._pays(row, GATHER, self._spread_loss(row)):
                 self._move(row, GATHER, self._together(row))
@@ -146,8 +146,9 @@ class Migrator:
         """Who is slowed down though its GPUs are its own goes to the server with the fewest others."""
         board, servers = self._board, self._servers
         slow = {
-            row: 1 - pace(self._view, row) for row, gpus in board.gpus_of.items()
-            if row not in self._packed and all(len(board.users[gpu]) == 1 for gpu in gpus)
+            row: lost for row in self._may_be_slow()
+            if row not in self._packed and all(len(board.users[gpu]) == 1 for gpu in board.gpus_of[row])
+            and (lost := 1 - pace(self._view, row)) >= self._kept.interference
         }  # fmt: skip
         for row in sorted(slow, key=lambda row: (-slow[row], row)):
             if slow[row] < self._kept.interference or not self._pays(row, PART, slow[row]):
@@ -161,31 +162,32 @@ class Migrator:
                         slow[other] = 0.0
                     break
 
+    def _may_be_slow(self) -> list[int]:
+        """Jobs on GPUs that are not seen to run as fast as alone."""
+        view, seats = self._view, self._board.gpus_of
+        slow = view.running & (view.speed < view.alone_speed)
+        return [row for row in view.rows[slow].tolist() if row in seats]
+
     def defragment(self) -> None:
         """Empty servers of which at least three quarters are free onto fuller ones that are in use."""
         board, servers = self._board, self._servers
-        nodes = [node for node in range(len(board.first) - 1) if board.gpus(node)]
-        sparse = [
-            node for node in nodes
-            if servers.slots(node) > 0 and 4 * len(servers.free(node)) >= 3 * len(board.gpus(node))
-        ]  # fmt: skip
-        for node in sorted(sparse, key=lambda node: (-len(servers.free(node)), node)):
+        for node in sorted(servers.sparse(), key=lambda node: (-servers.free_count(node), node)):
             for row in servers.jobs(node):
-                gang, free = board.gang(row), len(servers.free(node))
+                gang, free = board.gang(row), servers.free_count(node)
                 fuller = [
                     other for other in self._open_nodes(row)
-                    if board.parts(row) <= 1 and servers.slots(other) > 0 and gang <= len(servers.free(other)) < free
+                    if board.parts(row) <= 1 and gang <= servers.free_count(other) < free and servers.slots(other) > 0
                     and board.fed(row, other) >= gang
                     and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
                 ]  # fmt: skip
                 if fuller and self._pays(row, DEFRAGMENT, 1.0):
-                    best = min(fuller, key=lambda other: (len(servers.free(other)), other))
+                    best = min(fuller, key=lambda other: (servers.free_count(other), other))
                     self._move(row, DEFRAGMENT, servers.free(best)[:gang])
 
     # -- places ----------------------------------------------------------------------------------------------------
 
     def _nodes(self, row: int) -> set[int]:
-        return {int(self._board.node_of[gpu]) for gpu in self._board.gpus_of[row]}
+        return self._board.nodes_of(row)
 
     def _open_nodes(self, row: int) -> list[int]:
         board = self._board

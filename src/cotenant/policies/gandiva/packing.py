@@ -93,7 +93,7 @@ class JobPacking:
                 self.trial_gpu_s += (view.now_s - trial.since_s) * board.gang(guest)
                 self._refused.add(frozenset(group))
                 del self.trials[guest]
-                servers.packed.pop(guest, None)
+                servers.unpack(guest)
                 parted.append(guest)
         return parted
 
@@ -134,7 +134,7 @@ class JobPacking:
                 ):
                     base = (self.progress(view, group) + 1.0) / 2.0 if len(group) > 1 else 1.0
                     self.trials[guest] = Trial(host, view.now_s, base)
-                    servers.packed[guest] = host
+                    servers.pack(guest, host)
                     self.counts["packed"] += 1
                     hosts = {row: hosts[row] for row in hosts if row not in board.mates(guest)}
                     break
@@ -160,7 +160,7 @@ class JobPacking:
             return False
         there = board.gpus_of[group[0]][0]
         need = board.need[guest] + sum(board.need[row] for row in group)
-        fits = need <= board.capacity[there] + 1e-9 and bears(board, guest, group, there)
+        fits = need <= board.capacity[there] + 1e-9 and bears(board.view, guest, group, int(board.type_of[there]))
         return fits and all(can_pair(board, guest, row, ratio) for row in group)
 
 

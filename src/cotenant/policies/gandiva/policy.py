@@ -9,6 +9,7 @@ anybody needs them (`growth`). Every mechanism can be switched off.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
 from cotenant.core.outcome import Scalar
-from cotenant.core.plan import Plan, Terms, Why
+from cotenant.core.plan import Places, Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
@@ -27,7 +28,7 @@ from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.migration import Migration, Migrator
 from cotenant.policies.gandiva.packing import JobPacking, may_go
 from cotenant.policies.gandiva.server import Servers
-from cotenant.policies.gandiva.turns import height, shares
+from cotenant.policies.gandiva.turns import shares
 
 
 class Gandiva(PlanPolicy):
@@ -107,14 +108,14 @@ class Gandiva(PlanPolicy):
             quota[board.tenant(row)] += len(gpus)
         placed = self._place(board, view, servers, quota)
         self._migrate(board, view, servers, moved)
-        if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
+        if self.params["packing"] and view.facts.together is not None and servers.crowded():
             ratio = self._pairs.worth_packing(view) if self._pairs.active else view.facts.together.ratio
             packing.pack(board, view, servers, moved, ratio)
         if self.params["grow_shrink"] and view.facts.elastic is not None:
-            calm = placed and not self._overloaded(board, servers)
+            calm = placed and not servers.crowded()
             self.growth.grow(board, servers, given, running - moved - packing.paired, quota, calm)
         run = {row: board.places(row) for row, gpus in board.gpus_of.items() if gpus != before.get(row)}
-        terms, next_s = self._terms(board, view, servers), self._next_s(board, view, servers)
+        terms, next_s = self._terms(board, view, servers, run), self._next_s(board, view, servers)
         pause_s = self._pauses(board, view, before)
         return Plan(run, terms, keep=True, next_s=next_s, pause_s=pause_s, why=self._answers(view))
 
@@ -180,7 +181,7 @@ class Gandiva(PlanPolicy):
         trials = self.packing.trials.values()
         times = [trial.since_s + self.number("trial_s") for trial in trials if not trial.kept]
         times += [self.migration.next_s, self.migration.look_s if self.params["parting"] else np.inf]
-        if self.params["packing"] and view.facts.together is not None and self._overloaded(board, servers):
+        if self.params["packing"] and view.facts.together is not None and servers.crowded():
             attained = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
             short = (self.number("watch_s") - attained[row] for row in board.gpus_of)
             times += [view.now_s + seconds for seconds in short if seconds > 0]
@@ -219,10 +220,13 @@ class Gandiva(PlanPolicy):
             quota[tenant] -= gang
         return not failed
 
-    def _terms(self, board: SharedRoom, view: View, servers: Servers) -> dict[int, Terms]:
-        """Parts of the time by weight for every unit of a server; a gang over several has that of the fullest."""
+    def _terms(self, board: SharedRoom, view: View, servers: Servers, run: Mapping[int, Places]) -> dict[int, Terms]:
+        """Parts of the time by weight for every unit of a server; a gang over several has that of the fullest.
+
+        Whoever goes on with what it has is not named. Where nobody waits for a turn everybody has all of the time.
+        """
         share: dict[int, float] = {}
-        for node in range(len(board.first) - 1):
+        for node in servers.crowded():
             gpus = board.gpus(node)
             units: dict[int, list[int]] = {}
             for job in sorted({job for gpu in gpus for job in board.users[gpu]}):
@@ -236,7 +240,12 @@ class Gandiva(PlanPolicy):
             parts = shares(asked, len(gpus), self.number("switch_s"), self.quantum_s)
             for jobs, part in zip(units.values(), parts, strict=True):
                 share.update({job: min(share.get(job, 1.0), part) for job in jobs})
-        return {row: Terms(share=part, turn=self.packing.unit(row) + 1) for row, part in share.items()}
+        columns = view.rows, view.share, view.turn
+        now = {row: had for row, *had in zip(*(column.tolist() for column in columns), strict=True)}
+        seated = board.gpus_of if board.up.all() else [row for row, on in board.gpus_of.items() if board.up[on].any()]
+        wanted = {row: [share.get(row, 1.0), self.packing.unit(row) + 1] for row in seated}
+        new = (row for row, terms in wanted.items() if row in run or terms != now[row])
+        return {row: Terms(share=wanted[row][0], turn=int(wanted[row][1])) for row in new}
 
     def _separate(self, board: SharedRoom, servers: Servers, row: int, moved: set[int]) -> None:
         """Back to taking turns, on free GPUs if there are some."""
@@ -246,7 +255,3 @@ class Gandiva(PlanPolicy):
         board.put(row, gpus if len(gpus) == len(before) else before, need)
         if board.gpus_of[row] != before:
             moved.add(row)
-
-    def _overloaded(self, board: SharedRoom, servers: Servers) -> bool:
-        nodes = range(len(board.first) - 1)
-        return any(height(servers.slots(node), len(board.gpus(node))) > 1 for node in nodes)

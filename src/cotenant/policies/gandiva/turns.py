@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 LEAST = 1e-3  # of the time: whoever is kept from its GPUs by others' priority goes on when these are done
-
-
-def height(slots: int, gpus: int) -> int:
-    """How many layers of jobs a server carries; above 1 it is over-subscribed."""
-    return math.ceil(slots / gpus) if gpus else 0
 
 
 def shares(units: Sequence[tuple[int, float, float]], gpus: int, switch_s: float, quantum_s: float) -> list[float]:

@@ -4,8 +4,12 @@ One job that is already at full speed often sets the largest ratio, and every di
 then optimal. The released code hands this to an interior-point solver for cones, which stops inside the optimal set:
 the ratio of a job with rate E is (age + left u) / fair, with E u >= 1, that is (E + u, E - u, 2) in a second-order
 cone. Here is a method of the same kind as textbooks give it (Vandenberghe, The CVXOPT linear and quadratic cone program
-solvers, 2010): homogeneous self-dual form, Nesterov-Todd scaling, predictor and corrector; as in `interior`, but with
-cones. Jobs meet only in the pools and in the largest ratio, so a step takes time linear in their number.
+solvers, 2010; Domahidi, Chu and Boyd, ECOS: an SOCP solver for embedded systems, ECC 2013): homogeneous self-dual form,
+Nesterov-Todd scaling, predictor and corrector; as in `interior`, but with cones. Which optimum is met depends on every
+step from the start, so what the papers leave open (how rows of a cone are scaled together, the longest step, the least
+centring) is set so that the first steps are those which the released code's solver prints.
+
+Jobs meet only in the pools and in the largest ratio, so a step takes time linear in their number.
 """
 
 from __future__ import annotations
@@ -19,12 +23,14 @@ from cotenant.core.state import Cube, Matrix
 from cotenant.core.workload import Floats
 from cotenant.policies.rounds.problem import Problem
 
-TOLERANCE = 3e-5  # nearer than that, numbers of all sizes in the equations lose more than a step gains
-STEPS, PATIENCE = 100, 5  # so many steps without getting nearer
+TOLERANCE = 1e-6  # nearer than that the fractions no longer change
+STEPS, PATIENCE = 100, 15  # so many steps without getting nearer
 REFINED = 1  # times that what is missing in a solution is solved for
 SCALINGS = 3
-NEARLY = 0.99  # of the way to where something leaves its cone
+NEARLY, FARTHEST = 0.99, 0.999  # of the way to where something leaves its cone, and of a whole step
+LEAST_CENTRING = 1e-4
 FLIP = np.array([1.0, -1.0, -1.0])
+PART = 6  # unknowns of a job beside its fractions: u, prices of its time, of its ratio, of its cone
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +114,13 @@ class _Scaling:
 
     def over(self, v: _Vector) -> _Vector:
         """W^-1 v."""
-        flipped = FLIP * self.turn
-        cone = 2.0 * flipped * (flipped * v.cone).sum(axis=1)[:, None] - FLIP * v.cone
-        return _Vector(v.flat / self.flat, cone / self.size[:, None])
+        return _Vector(v.flat / self.flat, self.over_cones(v.cone))
 
-    def inner(self) -> Cube:
-        """W^-2 of the cones."""
-        flipped = FLIP * self.axis
-        inner = 2.0 * flipped[:, :, None] * flipped[:, None, :] - np.diag(FLIP)
-        return np.asarray(inner / (self.size**2)[:, None, None])
+    def over_cones(self, cone: Matrix) -> Matrix:
+        """W^-1 of the cones."""
+        flipped = FLIP * self.turn
+        cone = 2.0 * flipped * (flipped * cone).sum(axis=1)[:, None] - FLIP * cone
+        return np.asarray(cone / self.size[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +142,7 @@ class _ConeMove:
 
     def longest(self, step: _ConeMove) -> float:
         ends = [-one / by for one, by in ((self.tau, step.tau), (self.kappa, step.kappa)) if by < 0]
-        return min(1.0, self.s.longest(step.s), self.z.longest(step.z), *ends)
+        return min(FARTHEST, self.s.longest(step.s), self.z.longest(step.z), *ends)
 
 
 Find = Callable[[Matrix, float, _Vector], tuple[Matrix, float, _Vector]]
@@ -168,9 +172,10 @@ class _ConePath:
         self.degree = len(self.limit.flat) + n
 
     def _scale(self, free: tuple[Floats, ...], cone: Matrix) -> tuple[tuple[Floats, ...], Matrix]:
-        """Divide rows and columns by the root of their largest entry (Ruiz, 2001); the rows of a cone alike."""
+        """Divide rows and columns by the root of their largest entry (Ruiz, 2001); a cone's by that of their sum."""
         bound, time, pool = np.sqrt(self.bound), np.sqrt(self.time.max(axis=1)), np.sqrt(self.pool.max(axis=0))
-        wait, of_cone = np.sqrt(np.maximum(self.wait, self.most)), np.sqrt(np.maximum(self.rates.max(axis=1), self.own))
+        wait = np.sqrt(np.maximum(self.wait, self.most))
+        of_cone = np.sqrt(2.0 * np.maximum(self.rates.max(axis=1), self.own))  # of three rows one has no entries
         x = np.sqrt(np.maximum.reduce([self.bound, self.time, self.pool, self.rates]))
         u, ratio = np.sqrt(np.maximum(self.wait, self.own)), float(np.sqrt(self.most.max()))
         self.bound = self.bound / bound / x
@@ -195,57 +200,68 @@ class _ConePath:
         y[:, -1] += self.wait * wait
         return y, -float(self.most @ wait)
 
-    def solver(self, scaling: _Scaling | None) -> Find:
-        """Of: back(dz) = (a, b), forth(dy) - W^2 dz = c."""
-        if scaling is None:
-            weight, inner = np.ones(len(self.limit.flat)), np.repeat(np.eye(3)[None], self.n, axis=0)
-        else:
-            weight, inner = 1.0 / scaling.flat**2, scaling.inner()
-        x, time, pool, wait = np.split(weight, self.rows)
-        blocks = self.lead.transpose(0, 2, 1) @ (inner @ self.lead)
-        blocks[:, :-1, :-1] += time[:, None, None] * self.time[:, :, None] * self.time[:, None, :]
+    def solver(self, scaling: _Scaling) -> Find:
+        """Of: back(dz) = (a, b), forth(dy) - W^2 dz = c.
+
+        Unknown are dy and W dz, so that numbers of all sizes, which W has near the end, meet only as products. A job's
+        part is inverted by itself; prices of pools and the ratio then follow from a few equations.
+        """
+        x, time, pool, wait = np.split(scaling.flat, self.rows)
+        inverse = np.linalg.inv(self._part(x.reshape(self.n, self.pools), time, wait, scaling))
+        edge = np.zeros((self.n, PART + self.pools, self.pools + 1))  # what jobs have to do with pools and ratio
         at = np.arange(self.pools)
-        blocks[:, at, at] += x.reshape(self.n, self.pools) * self.bound**2
-        blocks[:, -1, -1] += wait * self.wait**2
-        size = 1.0 / np.sqrt(np.einsum("jaa->ja", blocks))
-        inverse = np.linalg.inv(blocks * size[:, :, None] * size[:, None, :]) * size[:, :, None] * size[:, None, :]
-        used = inverse[:, :, :-1] * self.pool[:, None, :]
-        meet = np.linalg.inv(np.diag(1.0 / pool) + np.einsum("ja,jak->ak", self.pool, used[:, :-1, :]))
-        cross = np.zeros((self.n, self.pools + 1))
-        cross[:, -1] = -wait * self.wait * self.most
-
-        def jobs(pull: Matrix) -> Matrix:
-            found = (inverse @ pull[:, :, None])[:, :, 0]
-            return np.asarray(found - used @ (meet @ (self.pool * found[:, :-1]).sum(axis=0)))
-
-        tied = jobs(cross)
-        own = float(wait @ self.most**2) - float((cross * tied).sum())
-
-        def lighten(c: _Vector) -> _Vector:
-            return _Vector(weight * c.flat, (inner @ c.cone[:, :, None])[:, :, 0])
+        edge[:, at, at] = self.pool / pool
+        edge[:, self.pools + 2, -1] = -self.most / wait
+        spread = inverse @ edge
+        meet = np.diag([-1.0] * self.pools + [0.0]) - np.einsum("jae,jaf->ef", edge, spread)
+        size = 1.0 / np.sqrt(np.abs(meet).max(axis=1))
+        meet = np.linalg.inv(meet * size[:, None] * size[None, :]) * size[:, None] * size[None, :]
 
         def roughly(a: Matrix, b: float, c: _Vector) -> tuple[Matrix, float, _Vector]:
-            more, more_ratio = self.back(lighten(c))
-            first = jobs(a + more)
-            ratio = (b + more_ratio - float((cross * first).sum())) / own
-            y = first - ratio * tied
-            return y, ratio, lighten(self.forth(y, ratio) - c)
+            """With c and the answer in units of W."""
+            of_x, of_time, of_pool, of_wait = np.split(c.flat, self.rows)
+            bound = self.bound / x.reshape(self.n, self.pools)
+            of_bound = of_x.reshape(self.n, self.pools)
+            pull = np.column_stack([a[:, :-1] - bound * of_bound, a[:, -1], of_time, of_wait, c.cone])
+            alone = (inverse @ pull[:, :, None])[:, :, 0]
+            met = meet @ (np.append(of_pool, b) - np.einsum("jae,ja->e", edge, alone))
+            found = alone - spread @ met
+            y, rest = found[:, : self.pools + 1], found[:, self.pools + 1 :]
+            less = -bound * y[:, :-1] - of_bound
+            flat = np.concatenate([less.ravel(), rest[:, 0], met[:-1], rest[:, 1]])
+            return y, float(met[-1]), _Vector(flat, rest[:, 2:])
 
         def find(a: Matrix, b: float, c: _Vector) -> tuple[Matrix, float, _Vector]:
             """Roughly, then what is still missing."""
+            c = scaling.over(c)
             y, ratio, z = roughly(a, b, c)
             for _ in range(REFINED):
-                by, by_ratio = self.back(z)
-                heavy = z if scaling is None else scaling.times(scaling.times(z))
-                dy, dr, dz = roughly(a - by, b - by_ratio, c - self.forth(y, ratio) + heavy)
+                by, by_ratio = self.back(scaling.over(z))
+                dy, dr, dz = roughly(a - by, b - by_ratio, c - scaling.over(self.forth(y, ratio)) + z)
                 y, ratio, z = y + dy, ratio + dr, z + dz
-            return y, ratio, z
+            return y, ratio, scaling.over(z)
 
         return find
 
+    def _part(self, x: Matrix, time: Floats, wait: Floats, scaling: _Scaling) -> Cube:
+        """The equations of each job: of its fractions and u, of its time, of its ratio, of its cone."""
+        own = self.pools + 1  # variables
+        part = np.zeros((self.n, PART + self.pools, PART + self.pools))
+        at = np.arange(self.pools)
+        part[:, at, at] = (self.bound / x) ** 2
+        part[:, own, : self.pools] = self.time / time[:, None]
+        part[:, own + 1, own - 1] = self.wait / wait
+        for k in range(own):
+            part[:, own + 2 :, k] = -scaling.over_cones(self.lead[:, :, k])
+        part[:, :own, own:] = part[:, own:, :own].transpose(0, 2, 1)
+        rows = np.arange(own, PART + self.pools)
+        part[:, rows, rows] = -1.0
+        return part
+
     def start(self) -> _ConeMove:
         """The smallest slacks and the smallest prices that fulfil their equations, lifted into the cones."""
-        find = self.solver(None)
+        one = _Vector(np.ones(len(self.limit.flat)), np.repeat([[1.0, 0.0, 0.0]], self.n, axis=0))
+        find = self.solver(_Scaling(one, one))
         nothing = self.limit * 0.0
         y, ratio, less = find(np.zeros((self.n, self.pools + 1)), 0.0, self.limit)
         _, _, z = find(np.zeros((self.n, self.pools + 1)), -self.cost, nothing)
@@ -275,7 +291,7 @@ class _ConePath:
 
         product, product_t = middle.circle(middle), at.kappa * at.tau
         first = towards(1.0, product * -1.0, -product_t)
-        centring = (1.0 - at.longest(first)) ** 3
+        centring = max(LEAST_CENTRING, (1.0 - at.longest(first)) ** 3)
         mean = centring * (at.s.dot(at.z) + product_t) / (self.degree + 1.0)
         more = scaling.over(first.s).circle(scaling.times(first.z))
         one = _Vector(np.full(len(product.flat), mean), np.repeat([[mean, 0.0, 0.0]], self.n, axis=0))

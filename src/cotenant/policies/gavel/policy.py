@@ -10,9 +10,10 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.spec import Value
 from cotenant.core.traits import PAIR_RULES
 from cotenant.core.view import View
+from cotenant.core.workload import Floats
 from cotenant.policies.base import Context
 from cotenant.policies.gavel import ordered
-from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
+from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions, as_believed
 from cotenant.policies.rounds.last_good import LastGood
 from cotenant.policies.rounds.problem import Problem, Targets
 from cotenant.policies.rounds.rounds import RoundPolicy
@@ -102,6 +103,11 @@ class Gavel(RoundPolicy):
     def only_targets(self) -> bool:  # type: ignore[override]
         """FIFO never lets a job past the head, not even onto idle GPUs."""
         return self.objective == "fifo"
+
+    def even_rates(self, problem: Problem) -> Floats:
+        """As the objective believes them: the released agnostic one copies the first type's rates here too."""
+        seen = as_believed(problem, self._options) if self._options.copy_first_rate else problem
+        return seen.isolated_rate
 
     def targets(self, problem: Problem, view: View) -> Targets:
         """The objective's fractions; the last good ones when no solver answers in `budget` seconds (0: no limit)."""

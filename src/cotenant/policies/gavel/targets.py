@@ -94,7 +94,7 @@ def _level_time(problem: Problem) -> Floats:
 
 def finish_time(problem: Problem, options: TargetOptions) -> Targets:
     """Smallest worst ratio of finish time shared to finish time on an even share of one's own (Themis)."""
-    seen = _as_believed(problem, options)
+    seen = as_believed(problem, options)
     able = seen.isolated_rate > 0  # not while all its GPUs are down
     fair_s = np.where(able, seen.isolated_s + seen.left_s / np.where(able, seen.isolated_rate, 1.0), np.inf)
     seen = replace(seen, left_s=np.where(able, seen.left_s, 0.0))
@@ -111,7 +111,7 @@ def finish_time(problem: Problem, options: TargetOptions) -> Targets:
 
 def makespan(problem: Problem, options: TargetOptions) -> Targets:
     """Everybody done as early as possible: smallest T with E_j >= left_j / T."""
-    seen = _as_believed(problem, options)
+    seen = as_believed(problem, options)
     if options.sharing and problem.pair is not None:
         packed = solvers.packed_makespan(
             seen.rates, seen.gangs, seen.capacity, seen.kind, problem.pair, work=seen.left_s, budget_s=options.budget_s
@@ -182,14 +182,14 @@ def fifo(problem: Problem, options: TargetOptions) -> Targets:
 
 def sjf(problem: Problem, options: TargetOptions) -> Targets:
     """Shortest remaining time on one's fastest type first, each whole on its fastest type with room."""
-    seen = _as_believed(problem, options)
+    seen = as_believed(problem, options)
     best = seen.rates.max(axis=1)
     shortest = np.argsort(np.where(best > 0, seen.left_s / np.where(best > 0, best, 1.0), np.inf), kind="stable")
     targets = ordered.in_order(seen, shortest, blocking=False)
     return ordered.pack_queued(problem, targets) if options.sharing else targets
 
 
-def _as_believed(problem: Problem, options: TargetOptions) -> Problem:
+def as_believed(problem: Problem, options: TargetOptions) -> Problem:
     """The problem as an agnostic policy sees it: one rate per job, wherever it can run."""
     if options.aware:
         return problem

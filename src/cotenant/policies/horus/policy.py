@@ -22,14 +22,14 @@ from cotenant.core.spec import Value
 from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
-from cotenant.placement.room import SharedRoom
+from cotenant.placement.room import SharedRoom, as_places
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
-from cotenant.policies.horus.cost import MARGIN_MIB, feasible, gpu_cost
+from cotenant.policies.horus.cost import MARGIN_MIB
 from cotenant.policies.horus.queues import clusters, credit
+from cotenant.policies.horus.search import MIB, PricedGpus, choose, lay_out, price
 from cotenant.policies.squeezing import bears
 
-MIB = 1024.0
 BELIEFS = ("predicted", "profile")
 
 
@@ -68,33 +68,42 @@ class Horus(PlanPolicy):
         self._corrected: dict[int, float] = {}  # kind -> GiB that it turned out to need
         self._later = np.random.default_rng([context.seed, 2023])  # for kinds that come later: queues keep their luck
 
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
+        """While nobody waits nothing is done, unless pairs are watched."""
+        return None if waiting or self.params["pairs"] == "learned" else np.inf
+
     def decide(self, view: View) -> Plan:
         """Take up to `look_ahead` jobs, start the first that can be placed; again until nothing starts."""
-        board = SharedRoom(view)
-        running = set(board.gpus_of)
-        quota = view.site.quota_left()
-        waiting = [row for row in view.rows.tolist() if row not in running]
-        refused: dict[int, str] = {}
         self._pairs.look(view)
+        waiting = view.rows[~view.running].tolist()
+        if not waiting:
+            return Plan(keep=True)
+        board, quota = lay_out(view, self.utilisation(view)), view.site.quota_left()
+        seated: dict[int, list[int]] = {}
+        refused: dict[int, str] = {}
         while waiting:
             started = -1
             for row in self.next_jobs(view, waiting):
-                if quota[board.tenant(row)] < board.gang(row):
+                at = view.at(row)
+                tenant, gang = int(view.tenant[at]), int(view.asked_gpus[at])
+                if quota[tenant] < gang:
                     refused[row] = "its tenant has no quota left for that"
                     continue
-                gpus = self._find(board, view, row)
-                while gpus and self._too_large(board, view, row, gpus):
-                    gpus = self._find(board, view, row)
+                gpus = self._find(board, view, row, seated)
+                while gpus and self._too_large(board, at, gpus):
+                    gpus = self._find(board, view, row, seated)
                 if gpus:
-                    board.put(row, gpus, float(view.gpu_gib[view.at(row)]))
-                    quota[board.tenant(row)] -= board.gang(row)
+                    _seat(board, view, at, gpus)
+                    seated[row] = gpus
+                    quota[tenant] -= gang
                     started = row
                     break
                 refused[row] = "too few have the memory, a place and company that is known"
             if started < 0:
                 break
             waiting.remove(started)
-        run = {row: board.places(row) for row in board.gpus_of if row not in running}
+        first = view.site.gpu_first.tolist()
+        run = {row: as_places(gpus, first) for row, gpus in seated.items()}
         return Plan(run, {row: Terms() for row in run}, keep=True, why=self._answers(view, refused))
 
     def _answers(self, view: View, refused: Mapping[int, str]) -> Why:
@@ -151,13 +160,13 @@ class Horus(PlanPolicy):
         gib = self._gib[view.kind[at]]
         return np.asarray(MIB * np.where(np.isnan(gib), view.gpu_gib[at], gib))
 
-    def _too_large(self, board: SharedRoom, view: View, row: int, gpus: list[int]) -> bool:
+    def _too_large(self, board: PricedGpus, at: int, gpus: list[int]) -> bool:
         """Whether a job would run out of memory there: its prediction was too small, and is now corrected."""
-        need = float(view.gpu_gib[view.at(row)])
-        if all(need <= board.free_gib(gpu) + 1e-9 for gpu in gpus):
+        free = board.capacity_mib[gpus] - np.append(board.mib, 0.0)[board.users[gpus]].sum(axis=1)
+        if (board.mib[at] <= free + 1e-9 * MIB).all():
             return False
         self.out_of_memory += 1
-        self._gib[board.kind(row)] = self._corrected[board.kind(row)] = need
+        self._gib[board.kind[at]] = self._corrected[int(board.kind[at])] = float(board.mib[at]) / MIB
         return True
 
     def story(self) -> str:
@@ -167,83 +176,69 @@ class Horus(PlanPolicy):
 
     # -- placement ---------------------------------------------------------------------------------------------
 
-    def _find(self, board: SharedRoom, view: View, row: int) -> list[int]:
-        """GPUs for a gang: of the complete placements from the best seeds the one with the fewest nodes."""
-        gang = board.gang(row)
-        for pool in board.pools(row):
-            cost = self._costs(board, view, row, pool)
-            if board.parts(row):
-                price = {gpu: value for gpus in cost.values() for gpu, value in gpus}
-                rank = np.array([price.get(gpu, np.inf) for gpu in range(len(board.users))])
-                found = board.consolidated(row, [gpu in price for gpu in range(len(board.users))], rank)
-                if found:
-                    return found
+    def _find(self, board: PricedGpus, view: View, row: int, seated: Mapping[int, list[int]]) -> list[int]:
+        """GPUs for a gang; those who were `seated` meanwhile are on the board."""
+        at = view.at(row)
+        gang, size = int(view.asked_gpus[at]), max(int(view.gpus[at]), 1)
+        each = float(view.cpus[at]) / size, float(view.mem_gib[at]) / size
+        need = float(self.memory_mib(view, np.array([row]))[0])
+        margin, weight = self.number("margin_mib"), self.number("task_weight")
+        cheapest = int(self.params["gpu_choice"] == "cheapest")
+        self._look_beside(board, view, row)
+        for pool in range(len(view.site.pool)):
+            if not int(view.open_pools[at]) >> pool & 1:
                 continue
-            value = {node: min(c for _, c in gpus) for node, gpus in cost.items()}
-            seeds = sorted(value, key=lambda node: (value[node], node))[:gang]
-            best: list[int] = []
-            fewest = len(cost) + 1
-            for seed in seeds:
-                others = sorted((node for node in cost if node != seed), key=lambda node: (abs(node - seed), node))
-                gpus: list[int] = []
-                nodes = 0
-                for node in (seed, *others):
-                    if len(gpus) < gang:
-                        gpus += [gpu for gpu, _ in cost[node]][: gang - len(gpus)]
-                        nodes += 1
-                if len(gpus) == gang and nodes < fewest:
-                    best, fewest = gpus, nodes
-            if best:
-                return best
+            price(board, at, need, *each, pool, margin, weight, cheapest)
+            if view.parts[at]:
+                gpus = _in_parts(board, view, row, pool, seated)
+            else:
+                gpus = board.best[: choose(board, pool, gang)].tolist()
+            if gpus:
+                return gpus
         return []
 
-    def _costs(self, board: SharedRoom, view: View, row: int, pool: int) -> dict[int, list[tuple[int, float]]]:
-        """Feasible GPUs of each node with their costs, cheapest first (or by index)."""
-        util = self.utilisation(view)
-        kind = board.kind(row)
-        need = float(self.memory_mib(view, np.array([row]))[0])
-        found: dict[int, list[tuple[int, float]]] = {}
-        for node in board.nodes(pool):
-            here = []
-            for gpu in board.gpus(node):
-                users = board.users[gpu]
-                if not self._may_join(board, view, kind, need, gpu) or (users and not bears(board, row, users, gpu)):
-                    continue
-                capacity = float(board.capacity[gpu]) * MIB
-                residents = [(float(util[board.kind(job)]), board.need[job] * MIB) for job in users]
-                weight = self.number("task_weight")
-                slow = self._company(board, view, kind, gpu)
-                cost = gpu_cost(residents, float(util[kind]), need, capacity, task_weight=weight, slowdown=slow)
-                here.append((gpu, cost))
-            if self.params["gpu_choice"] == "cheapest":
-                here.sort(key=lambda pair: (pair[1], pair[0]))
-            here = here[: board.fed(row, node)]
-            if here:
-                found[node] = here
-        return found
+    def _look_beside(self, board: PricedGpus, view: View, row: int) -> None:
+        """Write down where a job must not squeeze in, and how much it would slow down where that is known."""
+        together = view.facts.together
+        if not self._pairs.active and (together is None or together.soft is None):
+            return
+        kind, rows = int(view.kind[view.at(row)]), view.rows
+        types = view.site.node_type[view.site.gpu_node].tolist()
+        for gpu in np.flatnonzero(board.users[:, 0] >= 0).tolist():
+            users = board.users[gpu][board.users[gpu] >= 0]
+            board.barred[gpu] = not bears(view, row, rows[users].tolist(), types[gpu])
+            board.slow[gpu] = self._slowdown(view, kind, board.kind[users], types[gpu])
 
-    def _company(self, board: SharedRoom, view: View, kind: int, gpu: int) -> float:
-        """The largest slowdown that is known between a kind and those on a GPU; 0 where not all are known."""
-        kinds = [board.kind(job) for job in board.users[gpu]]
-        if not self._pairs.active or not kinds:
+    def _slowdown(self, view: View, kind: int, others: Ints, where: int) -> float:
+        """The largest slowdown that is known between a kind and others on a GPU; 0 where not all are known."""
+        if not self._pairs.active:
             return 0.0
-        where = int(board.type_of[gpu])
         known = self._pairs.known(view)
-        if not (known[kind, kinds, where].all() and known[kinds, kind, where].all()):
+        if not (known[kind, others, where].all() and known[others, kind, where].all()):
             return 0.0
         table = self._pairs.slowdown(view)
-        return float(max(table[kind, kinds, where].max(), table[kinds, kind, where].max()))
+        return float(max(table[kind, others, where].max(), table[others, kind, where].max()))
 
-    def _may_join(self, board: SharedRoom, view: View, kind: int, need_mib: float, gpu: int) -> bool:
-        """An empty GPU takes whatever fits; others only with the margin, a place and a company that is known."""
-        users = board.users[gpu]
-        if not users:
-            return True
-        together = view.facts.together
-        if together is None or (together.ratio[kind, [board.kind(job) for job in users]].max(axis=1) <= 0).any():
-            return False
-        held = sum(board.need[job] for job in users) * MIB
-        return feasible(held, len(users), need_mib, float(board.capacity[gpu]) * MIB, self.number("margin_mib"))
+
+def _seat(board: PricedGpus, view: View, at: int, gpus: list[int]) -> None:
+    """A job takes GPUs, and cores and memory beside each."""
+    size = max(int(view.gpus[at]), 1)
+    each = np.array([view.cpus[at], view.mem_gib[at]]) / size
+    for gpu in gpus:
+        board.users[gpu, int((board.users[gpu] >= 0).sum())] = at
+        board.hosts[int(np.searchsorted(board.first, gpu, side="right")) - 1] -= each
+
+
+def _in_parts(board: PricedGpus, view: View, row: int, pool: int, seated: Mapping[int, list[int]]) -> list[int]:
+    """GPUs for a job that asks for equal parts on several nodes, of those that were priced."""
+    room = SharedRoom(view)
+    for other, gpus in seated.items():
+        room.put(other, gpus, 0.0)
+    cost = np.full(len(board.users), np.inf)
+    for node in room.nodes(pool):
+        line = board.line[board.first[node] : board.first[node] + board.fit[node]]
+        cost[line] = board.cost[line]
+    return room.consolidated(row, np.isfinite(cost).tolist(), cost)
 
 
 class HorusPlus(Horus):

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import heapq
 
-import numpy as np
-
 from cotenant.core import columns as col
 from cotenant.core.state import IntMatrix
 from cotenant.core.view import View
@@ -69,12 +67,14 @@ class FirstFit:
 
 def admit(view: View, order: Ints, at_once: int) -> tuple[list[int], list[int]]:
     """Positions of jobs in `order` (places in the view, best first) as they are admitted, and the pool of each."""
-    gpus, pools, tenant = view.gpus[order], view.open_pools[order], view.tenant[order]
+    gpus, pools, tenant = view.gpus[order], view.open_pools[order], view.tenant[order].tolist()
     quota: list[int] = view.site.quota[:, col.Q_LIMIT].tolist()
     room = FirstFit(view.site.node, view.site.pool)
-    shapes, of = np.unique(np.stack([gpus, pools], axis=1), axis=0, return_inverse=True)
-    of = of.reshape(-1)
-    lines = [np.flatnonzero(of == shape).tolist() for shape in range(len(shapes))]
+    alike: dict[tuple[int, int], list[int]] = {}
+    for at, shape_of in enumerate(zip(gpus.tolist(), pools.tolist(), strict=True)):
+        alike.setdefault(shape_of, []).append(at)
+    shapes = sorted(alike)
+    lines = [alike[shape_of] for shape_of in shapes]
     next_of = [0] * len(lines)
     heads = [(line[0], shape) for shape, line in enumerate(lines)]
     heapq.heapify(heads)
@@ -82,11 +82,11 @@ def admit(view: View, order: Ints, at_once: int) -> tuple[list[int], list[int]]:
     while heads and any(room.left):
         at, shape = heapq.heappop(heads)
         line, k = lines[shape], next_of[shape]
-        count = int(shapes[shape, 0])
+        count, open_ = shapes[shape]
         if quota[tenant[at]] < count:
             next_of[shape] = k + 1
         else:
-            pool = room.take(count, int(shapes[shape, 1]))
+            pool = room.take(count, open_)
             if pool < 0:
                 continue
             taken = 0

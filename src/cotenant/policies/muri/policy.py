@@ -103,7 +103,7 @@ class MuriS(PlanPolicy):
         capacity = view.pool_gpus.tolist()
         groups: list[tuple[int, Group]] = []
         for pool in sorted(set(pools)):
-            here = [k for k in range(len(rows)) if pools[k] == pool]
+            here = [k for k, given in enumerate(pools) if given == pool]
             jobs, counts, where = rows[here].tolist(), gpus[here].tolist(), [places[k] for k in here]
             if grouping is None:
                 found = [Group(count, (-1,), [job], [at]) for job, count, at in zip(jobs, counts, where, strict=True)]
@@ -199,9 +199,10 @@ class MuriS(PlanPolicy):
     def _say(self, view: View, groups: list[tuple[int, Group]]) -> Pools:
         """In rows: the member that sits on its own GPUs already is the host, the others are its guests."""
         rows, pools, hosts = [], [], []
+        seated = set(view.rows[view.running & (view.host_row < 0)].tolist())
         for pool, group in groups:
             jobs = group.jobs
-            own = [j for j in jobs if view.running[view.at(j)] and view.host_row[view.at(j)] < 0]
+            own = [job for job in jobs if job in seated]
             host = own[0] if own else jobs[0]
             for job in jobs:
                 rows.append(job)

@@ -145,6 +145,12 @@ class RoundPolicy(PlanPolicy):
             self._solve(view, history)
         return self._pick(view, history) if boundary else self._top_up(view)
 
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
+        """Between rounds nothing is done unless idle GPUs could go to somebody; what changed is seen at the end."""
+        if (waiting and idle) or self.quirks.latest_finish or self._history is None:
+            return None
+        return self._round_end_s if now_s < self._round_end_s - EPSILON_S else None
+
     def _may_solve(self, history: History, now_s: float) -> bool:
         """The released simulator waits between solves, but not after one at time 0."""
         waits_s = self.quirks.reset_interval_s
@@ -190,8 +196,12 @@ class RoundPolicy(PlanPolicy):
             tenant=view.tenant, prices=view.pool_prices, kind=view.kind, pool_types=view.pool_types,
             pair=view.pair_rates,
         )  # fmt: skip
-        isolated = history.watch_isolated(view.rows, left, problem.isolated_rate)
+        isolated = history.watch_isolated(view.rows, left, self.even_rates(problem))
         return replace(problem, isolated_s=isolated)
+
+    def even_rates(self, problem: Problem) -> Floats:
+        """The rate of each job on its even share, by which `isolated_s` is counted."""
+        return problem.isolated_rate
 
     # -- picking -----------------------------------------------------------------------------------------------
 

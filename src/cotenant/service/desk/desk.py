@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from typing import Any
@@ -20,6 +21,7 @@ from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of, with_deadline
 from cotenant.service.desk.machines import Machines
+from cotenant.service.desk.serving import standing
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
 from cotenant.service.desk.tenant_reasons import explained
 from cotenant.service.facade import (
@@ -115,7 +117,10 @@ class Desk:
         on_gpus = whole and job.id in view.on_gpus
         use = self._usage.of(job, not view.company.get(job.id)) if on_gpus else None
         told = self._told_ends.of(job.id)
-        return shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
+        info = shown.job_info(job, reason, report, told, self._store.clock(), whole, use)
+        if not job.spec.service or job.finished:
+            return info
+        return replace(info, service=standing(job, view, self._report))
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
         """The reason of one job, as `Reason.as_dict`. Only the planner knows why a job waits that could start."""

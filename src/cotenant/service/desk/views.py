@@ -11,6 +11,7 @@ from cotenant.backends.base import JobUse, NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
+from cotenant.service.desk.serving import not_needed
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.node_windows import MAINTENANCE
@@ -108,6 +109,9 @@ def reason(job: LiveJob, view: BookView, tenant: str, granted: Granted = lambda 
     other = waits_for(job, view.members)
     if other:
         return f"after job {other}"
+    if not_needed(job, view):
+        count = view.services.count(job)
+        return f"not needed now: its service has {count} replica{'s' * (count > 1)}"
     if _full(job, view):
         return f"its array runs {job.spec.array_most} at a time"
     if job.holds:
@@ -132,7 +136,9 @@ def cause(job: LiveJob, view: BookView) -> str:
         return str(Cause.HELD) if job.held else "stopping"
     if job.aside:
         return str(Cause.ASIDE)
-    return str(Cause.DEPENDENCY) if waits_for(job, view.members) else str(Cause.ARRAY) if _full(job, view) else ""
+    if waits_for(job, view.members):
+        return str(Cause.DEPENDENCY)
+    return str(Cause.ARRAY) if _full(job, view) or not_needed(job, view) else ""
 
 
 def _full(job: LiveJob, view: BookView) -> bool:
@@ -156,6 +162,8 @@ def event(record: Record) -> EventInfo:
     data = {key: value for key, value in record.data.items() if key != WRITTEN}
     if record.kind == "promise":
         data["text"] = _promise(data["gpus"])
+    elif record.kind == "replicas":
+        data["text"] = f"its service has {data['count']} replica{'s' * (data['count'] > 1)} from now on: {data['why']}"
     elif record.kind == "barrier":
         data["text"] = f"jobs of kind {data['kind']} can be started ahead and wait at '{data['place']}'"
     elif record.kind == "memory":

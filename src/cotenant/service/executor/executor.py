@@ -20,11 +20,13 @@ from cotenant.service.executor.errands import AHEAD, LAUNCH, LIMITS, Acts, Erran
 from cotenant.service.executor.evictions import Evictions
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
+from cotenant.service.executor.stop_times import StopTimes
 from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.sight import has_gpus
 from cotenant.service.options import Options
 from cotenant.service.planner.decision import Act, LiveDecision
-from cotenant.service.store.job import ASK, CONTINUE, KILL, STOP, SUSPEND, LiveJob
+from cotenant.service.store.job import ASK, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
 
 _ORDER = ("stop", "suspend", "end", "resume", "start", "terms", "pause")
@@ -46,11 +48,12 @@ class Executor:
         self._capabilities = backend.capabilities  # nodes that come later may be the first to say
         self.limits = HostLimits(options, reports, lambda: self._capabilities().cpu_quota)
         alive = [*store.book.on_gpus.values(), *store.book.suspended.values()]
-        self.terms = AgreedTerms(reports, (job.key for job in alive), options.deals_out_hosts)
+        self.terms = AgreedTerms(reports, alive, options.deals_out_hosts)
         self._acts = Acts(store, backend, reports, options, self.limits, self.terms, counters)
         self._errands = Errands(self._acts.do, backend.wake, inline)
         for name in store.book.ahead:
             reports.holding.hold(name)
+        self._stop_times = StopTimes()
         self.due_s = inf
 
     @property
@@ -185,29 +188,42 @@ class Executor:
     def press(self) -> None:
         """Time limits, holds and other sizes that people ask for; then up the ladder with whoever is to stop."""
         with self._store.lock:
-            book, now_s = self._store.book, self._clock()
-            self.due_s, stops, out = inf, [], Evictions(book, self._nodes(), now_s)
-            going: list[LiveJob] = []
-            for job in book.on_gpus.values():
-                why, due_s = why_stop(job, now_s)
-                self.due_s = min(self.due_s, due_s)
-                stop = {"why": why} if why else out.of(job) if out.anybody else {}
-                if stop:
-                    stops.append(Entry("stop", job.id, stop))
-                if why == "hold" and not self._reports.can_save(job.id) and self._may_suspend(job, going):
-                    going.append(job)
-                    stops.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
-            stops += [Entry("stop", job.id, stop) for job in book.suspended.values() if (stop := out.of(job))]
-            if stops:
-                self._store.write(stops)
-                for entry in stops:
-                    if entry.kind == "stop" and entry.job in book.on_gpus:
-                        self._asked(book.on_gpus[entry.job], entry.data["why"])
-            self._press(job for job in list(book.on_gpus.values()) if job.state == JobState.STOPPING)
-            self._acts.told &= {job.key for job in book.on_gpus.values()}
-            for job in (*book.suspended.values(), *book.ahead.values()):
-                if job.stop_why:  # it may not hear SIGTERM, for its GPUs belong to others; or it has done nothing yet
-                    self._errands.put(Errand(job.id, job.key, KILL))
+            try:
+                self._press_all()
+            except BaseException:
+                self._stop_times.begin_anew()
+                raise
+
+    def _press_all(self) -> None:
+        """With the lock held."""
+        book, now_s = self._store.book, self._clock()
+        out, stops = Evictions(book, self._nodes(), now_s), list[Entry]()
+        going: list[LiveJob] = []
+        changed = self._stop_times.due(book, now_s)
+        for job in list(book.on_gpus.values()) if out.anybody else changed:
+            why, due_s = why_stop(job, now_s)
+            self._stop_times.note(job.id, due_s)
+            stop = {"why": why} if why else out.of(job) if out.anybody else {}
+            if stop:
+                stops.append(Entry("stop", job.id, stop))
+            if why == "hold" and not self._reports.can_save(job.id) and self._may_suspend(job, going):
+                going.append(job)
+                stops.append(Entry("rung", job.id, {"rung": ASK if job.last.started_s is None else SUSPEND}))
+        still = book.suspended.values() if out.anybody else ()
+        stops += [Entry("stop", job.id, stop) for job in still if (stop := out.of(job))]
+        if stops:
+            self._store.write(stops)
+            for entry in stops:
+                if entry.kind == "stop" and entry.job in book.on_gpus:
+                    self._asked(book.on_gpus[entry.job], entry.data["why"])
+        self.due_s = self._stop_times.next_s()
+        if book.stopping:
+            self._press([job for job in book.on_gpus.values() if job.state == JobState.STOPPING])
+        told = self._acts.told  # others add to it meanwhile
+        told.difference_update([key for key in tuple(told) if not has_gpus(book, key)])
+        for job in (*book.suspended.values(), *book.ahead.values()):
+            if job.stop_why:  # it may not run to hear SIGTERM: its GPUs belong to others; or it has done nothing yet
+                self._errands.put(Errand(job.id, job.key, KILL))
 
     def _asked(self, job: LiveJob, why: str) -> None:
         """It is journaled that a job is to stop: let it save, unless it stands still soon."""
@@ -267,9 +283,9 @@ class Executor:
         """Do what is to be done, or have it done; whether it is worth while to look again at once."""
         with self._store.lock:
             book = self._store.book
-            for job in book.on_gpus.values():
-                if job.rung in (SUSPEND, CONTINUE):
-                    self._errands.put(Errand(job.id, job.key, job.rung))
+            for job in book.turning.values():
+                self._errands.put(Errand(job.id, job.key, job.rung))
+            self.terms.give_back(book.on_gpus, book.shares)
             self.terms.tell(book.on_gpus, book.suspended)
             self.limits.deal(book.on_gpus, self._nodes())
             for job, given in self.limits.to_change(book.on_gpus):

@@ -9,7 +9,7 @@ this is journaled but the level and the slice: the planner says the rest again a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from cotenant.backends.base import LaunchSpec
 from cotenant.core.jobspec import JobSpec
@@ -28,11 +28,12 @@ _SAME = 0.1  # pauses that differ by less than this part are not told anew
 class AgreedTerms:
     """Keeps the terms of every attempt and tells them. `paced`: somebody else may tell pauses as well."""
 
-    def __init__(self, reports: Reports, adopted: Iterable[str], paced: bool) -> None:
-        self._reports, self._paced = reports, paced
+    def __init__(self, reports: Reports, adopted: Iterable[LiveJob], paced: bool) -> None:
+        self._reports, self._paced, adopted = reports, paced, tuple(adopted)
         self._terms: dict[str, Terms] = {}  # by key of the attempt
         self._pauses_s: dict[str, float] = {}  # what it was told last
-        self._adopted = set(adopted)  # whom an earlier service may have told to pause, and this one nothing yet
+        self._adopted = {job.key for job in adopted}  # whom an earlier service may have told to pause, and this not yet
+        self._squeezed = {job.id: job.key for job in adopted if job.spec.gpu_mem_min_gib}  # or granted less memory
         self.lines: tuple[tuple[str, ...], ...] = ()  # groups that take turns, as planned
 
     def of(self, job: LiveJob) -> Terms:
@@ -43,6 +44,7 @@ class AgreedTerms:
         """From now on these hold; `need_gib` of each GPU's memory is granted to one that can do with less."""
         if need_gib and job.spec.gpu_mem_min_gib:
             self._reports.set_for(job.id, Settings(gpu_mem_gib=round(need_gib, 3)))
+            self._squeezed.pop(job.id, None)
         self._terms.pop(job.key, None)
         if terms != ALONE:
             self._terms[job.key] = terms
@@ -52,6 +54,18 @@ class AgreedTerms:
         level = job.last.level
         if level and job.spec.batch_size:
             self._reports.set_for(job.id, Settings(max(job.spec.batch_size >> level, 1), 2**level))
+
+    def give_back(self, on_gpus: Mapping[str, LiveJob], shares: Callable[[LiveJob], bool]) -> None:
+        """Whom an earlier service may have granted less memory, and who is alone by now, may use all it asks for."""
+        for name, key in tuple(self._squeezed.items()):
+            job = on_gpus.get(name)
+            if job is None:  # suspended, say
+                continue
+            if job.key != key:
+                del self._squeezed[name]
+            elif job.state == JobState.RUNNING and not shares(job):
+                self._reports.set_for(name, Settings(gpu_mem_gib=job.spec.gpu_mem_gib))
+                del self._squeezed[name]
 
     def tell(self, on_gpus: Mapping[str, LiveJob], suspended: Mapping[str, LiveJob]) -> None:
         """Have jobs pause after each step so that they use no more than their share of the time, and take turns."""
@@ -109,6 +123,11 @@ def _peak(spec: JobSpec) -> dict[str, str]:
     return {"COTENANT_GPU_MEM_PEAK_GIB": f"{spec.gpu_mem_gib:g}"} if spec.gpu_mem_min_gib else {}
 
 
+def _target(spec: JobSpec) -> dict[str, str]:
+    """What a service counts its requests by."""
+    return {"COTENANT_TARGET_MS": f"{1000 * spec.service['target_s']:g}"} if spec.service else {}
+
+
 def launch_spec(
     job: LiveJob, checkpoints: str, reports: Reports, grace_s: float, need_gib: float, given: Given | None, quota: bool
 ) -> LaunchSpec:
@@ -120,7 +139,8 @@ def launch_spec(
         cpus, mem_gib = given.cpus if quota else None, given.mem_gib or mem_gib
     return LaunchSpec(
         key=job.key, job=job.id, workdir=spec.workdir, script=spec.run, setup=spec.setup,
-        env={**spec.env, **reports.environment(job, checkpoints), **_peak(spec)}, gpus=job.last.gpus, mem_gib=mem_gib,
+        env={**spec.env, **reports.environment(job, checkpoints), **_peak(spec), **_target(spec)}, gpus=job.last.gpus,
+        mem_gib=mem_gib,
         gpu_mem_gib=need_gib or spec.gpu_mem_gib or None, cpu_share=cpus, grace_s=grace_s,
         max_runtime_s=spec.max_runtime_s,
         calls_home=reports.calls_home(job), tenant=job.tenant, image=spec.image, tty=spec.tty,

@@ -13,6 +13,7 @@ from cotenant.service.observer import outcomes
 from cotenant.service.observer.cleanup import Cleanup
 from cotenant.service.observer.health import HealthWatch
 from cotenant.service.observer.reports import Reports
+from cotenant.service.observer.sight import Sight, is_awake, is_settled, owner
 from cotenant.service.observer.unknown import Lineage, adopted, is_known, refusal
 from cotenant.service.options import Options
 from cotenant.service.store.barriers import kind_of
@@ -41,15 +42,20 @@ class Observer:
         self._counters, self._in_flight = counters, in_flight
         self._health = HealthWatch(store, options.failure_rule, backend.capabilities().exact_gpus)
         self.nodes: tuple[NodeInfo, ...] = tuple(backend.nodes())
+        self._sight = Sight()
+        self._typed: tuple[tuple[NodeInfo, ...], dict[str, str]] = ((), {})  # nodes, and the GPU types of these
         self.ready = False
 
     def reconcile(self) -> None:
         """Compare the book with what really runs, before deciding anything. Nothing is touched that is not known."""
         seen = self._backend.observe()
         self._settle_unknown(seen)
-        self._undo_launches(seen, ())
         with self._store.lock:
-            strays = [item for item in seen if self._owner(item) is None and is_known(self._store.book, item)]
+            untraced = {job.key for job in self._store.book.alive()}.difference(item.key for item in seen)
+        self._undo_launches(untraced)
+        with self._store.lock:
+            book = self._store.book
+            strays = [item for item in seen if owner(book, item.key) is None and is_known(book, item)]
         self._clear_away(strays)
         self._hook("after:reconcile")
         self.ready = True
@@ -76,14 +82,26 @@ class Observer:
         busy = frozenset(self._in_flight())  # before looking: what is done meanwhile may not be seen yet
         nodes = self._backend.nodes()
         seen = self._backend.observe()
-        self.nodes = self._health.look(nodes)
-        self._undo_launches(seen, busy)
+        if (found := self._health.look(nodes)) != self.nodes:
+            self.nodes = found
+        try:
+            self._compare(seen, busy)
+        except BaseException:
+            self._sight.begin_anew()
+            raise
+
+    def _compare(self, seen: Sequence[Observed], busy: Collection[str]) -> None:
+        book = self._store.book
         with self._store.lock:
-            owned = [(job, item) for item in seen if (job := self._owner(item)) is not None]
+            found = self._sight.compare(seen, book)
+        self._undo_launches(found.absent.difference(busy))
+        with self._store.lock:
+            owned = [(job, item) for item in found.items if (job := owner(book, item.key)) is not None]
             keys = {item.key for _, item in owned}
-            strays = [item for item in seen if item.key not in keys and is_known(self._store.book, item)]
-            awake = [item.key for job, item in owned if _awake(job, item) and item.key not in busy]
+            strays = [item for item in found.items if item.key not in keys and is_known(book, item)]
+            awake = [item.key for job, item in owned if is_awake(job, item) and item.key not in busy]
             ended = [(job, item) for job, item in owned if _over(item)]
+            self._sight.settle(item.key for job, item in owned if is_settled(job, item))
             self._journal_starts(owned)
             self._journal_places()
             self._journal_ready()
@@ -98,11 +116,6 @@ class Observer:
             self._cleanup.forget(item.key)
             self._reports.drop(job.id, int(item.key.rsplit("-", 1)[1]))
         self._clear_away(strays)
-
-    def _owner(self, item: Observed) -> LiveJob | None:
-        """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
-        job = self._store.book.living(item.key.rsplit("-", 1)[0])
-        return job if job is not None and job.key == item.key else None
 
     def _journal_starts(self, owned: Sequence[tuple[LiveJob, Observed]]) -> None:
         started = [
@@ -141,8 +154,9 @@ class Observer:
             )
 
     def _gpu_type(self, job: LiveJob) -> str:
-        first = job.last.gpus[0][0] if job.last.gpus else ""
-        return next((node.gpu_type for node in self.nodes if node.name == first), "")
+        if self._typed[0] is not self.nodes:
+            self._typed = self.nodes, {node.name: node.gpu_type for node in self.nodes}
+        return self._typed[1].get(job.last.gpus[0][0], "") if job.last.gpus else ""
 
     def _started_s(self, job: LiveJob, item: Observed) -> float:
         if job.last.ahead_s and item.started_s is not None:  # its process was there before it had its GPUs
@@ -162,12 +176,9 @@ class Observer:
         if entries:
             self._store.write(entries)
 
-    def _undo_launches(self, seen: Sequence[Observed], busy: Collection[str]) -> None:
+    def _undo_launches(self, keys: Collection[str]) -> None:
         """Launches that were journaled but of which the world knows nothing: they did not happen."""
-        there = {item.key for item in seen}.union(busy)
         book = self._store.book
-        with self._store.lock:
-            keys = {job.key for job in book.alive()} - there
         if not keys:
             return
         for key in sorted(keys):  # a half-written record, before the end is journaled: afterwards nobody would look
@@ -210,11 +221,6 @@ class Observer:
                 self._cleanup.forget(item.key)
             else:
                 self._cleanup.kill(item.key)
-
-
-def _awake(job: LiveJob, item: Observed) -> bool:
-    """Whether somebody woke a suspended job: its GPUs belong to others now."""
-    return job.state == JobState.SUSPENDED and item.state == "running"
 
 
 def _over(item: Observed) -> bool:

@@ -26,6 +26,7 @@ ASKED = {
     "window": "its node was needed for a maintenance or a reservation",
     "health": "its node or GPU is not well",
     "shutdown": "stopped with the service",
+    "scale": "its service needs fewer replicas",
 }
 MOST_LOSSES = 10  # of its process, with its node or otherwise, until a job is given up: it may be what takes nodes down
 
@@ -61,7 +62,7 @@ def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> 
     at_s = likely_s(item.ended_s, job.last.started_s or job.last.launched_s, now_s)
     code, signal = item.exit_code, item.signal
     lost = lost_s(job, report, at_s)
-    if code == 0:
+    if code == 0 and not (job.spec.service and job.stop_why in ASKED):  # servers end like this when told to leave
         return End(JobState.SUCCEEDED, "exit code 0", code, signal, at_s)
     how = _how(item)
     if job.stop_why == "cancel":

@@ -15,6 +15,7 @@ import numpy as np
 from cotenant.backends.base import NodeInfo
 from cotenant.core import columns as col
 from cotenant.core.lifecycle import JobState
+from cotenant.core.plan import Places
 from cotenant.core.state import State
 from cotenant.core.view import V_REMAINING, VIEW_COLUMNS
 from cotenant.core.workload import Ints
@@ -54,6 +55,7 @@ class AheadStarts:
 
     def __init__(self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], wanted: bool, apart: bool) -> None:
         self._store, self._nodes, self._wanted, self._apart = store, nodes, wanted, apart
+        self._foreseen: tuple[object, list[list[tuple[int, Places]]]] = (None, [])
 
     def choose(self, session: Session, now_s: float) -> dict[str, Ahead]:
         """All jobs of which a process shall wait for its GPUs, the next one first."""
@@ -64,7 +66,7 @@ class AheadStarts:
                 return {}
             running = [job.id for job in book.on_gpus.values() if job.state != JobState.STOPPING]
             some_wait = bool(book.ahead)
-        coming = list(_next(session, running, some_wait, now_s))
+        coming = list(self._next(session, running, some_wait, now_s))
         with lock:
             chosen, taken = dict[str, Ahead](), set[tuple[str, int]]()
             for one in coming:
@@ -79,6 +81,30 @@ class AheadStarts:
                     taken.update(cells(found.gpus))
             return chosen
 
+    def _next(self, session: Session, running: Iterable[str], some_wait: bool, now_s: float) -> Iterator[_Coming]:
+        """Who starts next and where, as the engine says."""
+        for name, gpus in session.promised().items():
+            yield _Coming(name, gpus)
+        state, row_of = session.tables.state, session.follower.row_of
+        if session.traits.plans or session.traits.computed or not state.x[col.N_WAITING]:
+            return
+        ends = _first_ends(state, np.array([row_of[name] for name in running if name in row_of], np.int64), now_s)
+        if not ends or (ends[0][0] > FURTHEST_S and not some_wait):
+            return
+        for (left_s, _), starts in zip(ends, self._after(session, [row for _, row in ends], now_s), strict=True):
+            for row, places in starts:
+                found = session.name_of(row)
+                if found is not None:
+                    yield _Coming(found, session.gpus(places), max(left_s, _LEAST_S))
+
+    def _after(self, session: Session, ends: list[int], now_s: float) -> list[list[tuple[int, Places]]]:
+        """Whom each of these ends lets start: worked out on a copy of all tables, and kept while they stay the same."""
+        x = session.tables.state.x
+        seen = session, self._store.book.seq, int(x[col.EPOCH]), int(x[col.N_WAITING]), ends
+        if self._foreseen[0] != seen:
+            self._foreseen = seen, list(next_starts(session.engine, ends, now_s))
+        return self._foreseen[1]
+
     def _new(self, job: LiveJob, gpus: Gpus, book: Book) -> Ahead | None:
         if job.state != JobState.PENDING or job.stop_why or not _worth_while(job):
             return None
@@ -91,23 +117,6 @@ class AheadStarts:
         if STEPS in places and _gpus_hold(job, gpus, there, sizes):
             return Ahead(gpus, STEPS)
         return Ahead(gpus, JOB) if JOB in places else None
-
-
-def _next(session: Session, running: Iterable[str], some_wait: bool, now_s: float) -> Iterator[_Coming]:
-    """Who starts next and where, as the engine says."""
-    for name, gpus in session.promised().items():
-        yield _Coming(name, gpus)
-    state, row_of = session.tables.state, session.follower.row_of
-    if session.traits.plans or session.traits.computed or not state.x[col.N_WAITING]:
-        return
-    ends = _first_ends(state, np.array([row_of[name] for name in running if name in row_of], np.int64), now_s)
-    if not ends or (ends[0][0] > FURTHEST_S and not some_wait):
-        return
-    for (left_s, _), starts in zip(ends, next_starts(session.engine, (row for _, row in ends), now_s), strict=True):
-        for row, places in starts:
-            found = session.name_of(row)
-            if found is not None:
-                yield _Coming(found, session.gpus(places), max(left_s, _LEAST_S))
 
 
 def _kept(job: LiveJob, coming: _Coming, soon: bool, now_s: float) -> Ahead | None:

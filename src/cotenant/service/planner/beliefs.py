@@ -74,10 +74,15 @@ class LiveBeliefs:
         return NewJob(
             gpus=spec.gpus, submit_s=job.submitted_s, tenant=job.tenant, kind=self.profiles.kind_of(kind), cpus=cpus,
             mem_gib=mem_gib, nodes=spec.nodes, barred=self._barred(kind), gpu_gib=kind.least_gib or spec.gpu_mem_gib,
-            priority=float(spec.priority), deadline_s=self.deadline_s(job),
+            priority=self.priority(job), deadline_s=self.deadline_s(job),
             draw=zlib.crc32(job.id.encode()) / 2**32, steps_per_s=self.profiles.steps_per_s(kind), weight=spec.weight,
             skew=float(skew([spec.model])[0]),
         )  # fmt: skip
+
+    @staticmethod
+    def priority(job: LiveJob) -> float:
+        """Of jobs with the same priority, replicas of services come before training."""
+        return job.spec.priority + (0.5 if job.spec.service else 0.0)
 
     def kind(self, job: Watched) -> LiveKind:
         """What jobs have in common that run alike; without a model, those of one program, while these are few."""

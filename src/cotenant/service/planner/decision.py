@@ -55,8 +55,9 @@ class LiveDecision:
     `promised` are all jobs that will start on these GPUs when others have left. `ahead` are all jobs of which a process
     shall wait for GPUs that others still have; None: as it is. `remembered` is what must outlive a
     crash, by key: keys that are not named stay as they are, None removes one. Both are journaled where they changed.
-    `notes` are for people to read in the stories of jobs. `lines` are all groups whose stages take turns, in this
-    order; None: as it is. `told` is what the policy has told jobs with deadlines.
+    `notes` are for people to read in the stories of jobs, or say how many replicas a service should have. `lines` are
+    all groups whose stages take turns, in this order; None: as it is. `told` is what the policy has told jobs with
+    deadlines.
     """
 
     at_s: float

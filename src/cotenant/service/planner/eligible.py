@@ -1,7 +1,8 @@
 """Who may start as far as the book says: not held, after those it comes after, let in by its array and by the limits of
 its user.
 
-Of some arrays only so many elements may run at a time (`--array 0-99%5`).
+Of a service as many replicas are let in as it should have. Of some arrays only so many elements may run at a time
+(`--array 0-99%5`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from cotenant.core.lifecycle import ON_GPUS, WAITING
 from cotenant.service.planner.user_lines import UserLines
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import WITHDRAW, LiveJob, waits_for
+from cotenant.service.store.replicas import is_scaled, let_in, service_of
 
 
 @dataclass(slots=True)
@@ -50,6 +52,8 @@ class Eligible:
         return job.state in WAITING and not kept and self._let_in(job)
 
     def _let_in(self, job: LiveJob) -> bool:
+        if is_scaled(job):
+            return job.id in self._replicas(job)
         if not job.spec.array_most:
             return True
         line = self._lines.get(_array(job.id))
@@ -59,7 +63,21 @@ class Eligible:
         """Take in what changed; jobs that are let in by it, or no longer."""
         changed = set(changed)
         come = self._follow_arrays(changed)
+        for name in changed:
+            if (job := self._book.jobs.get(name)) is not None and is_scaled(job):
+                come.update(self._book.arrays.get(service_of(name), ()))
         return come | self._users.follow(changed | come)
+
+    def surplus(self) -> list[str]:
+        """Running replicas that their services do not need any more."""
+        runs = [
+            job for job in self._book.serving.values() if is_scaled(job) and job.state in ON_GPUS and not job.stop_why
+        ]
+        return [job.id for job in runs if job.id not in self._replicas(job)]
+
+    def _replicas(self, job: LiveJob) -> set[str]:
+        """Those of its service that may run."""
+        return let_in(self._book.members(service_of(job.id)), self._book.services.count(job))
 
     def _follow_arrays(self, changed: set[str]) -> set[str]:
         book, concerned, come = self._book, dict[str, int](), set[str]()

@@ -69,6 +69,10 @@ class Follower:
         """Which limit of its user keeps a job from starting; empty where none does."""
         return self._eligible.over_limit(job)
 
+    def surplus(self) -> list[str]:
+        """Running replicas that their services do not need any more."""
+        return self._eligible.surplus()
+
     def _new_job(self, job: LiveJob) -> NewJob:
         made, access = self.beliefs.new_job(job), self._open_to(job)
         return replace(made, parts=access.labels, line=access.line) if access.labels else made
@@ -248,7 +252,8 @@ class Follower:
         f, i = state.f[row], state.i[row]
         before = f.item(col.BELIEF), f.item(col.TIER), f.item(col.DEADLINE), i.item(col.GPUS)
         each = self.hearing.listen(job, row, now_s) if job.attempts else None
-        speed = f.item(col.SPEED) if i.item(col.STATE) == col.RUNNING else None
+        runs = i.item(col.STATE) == col.RUNNING or job.state in (JobState.STOPPING, JobState.SUSPENDED)
+        speed = f.item(col.SPEED) if runs else None  # of who leaves: in the company in which its steps were measured
         belief = beliefs.duration(job, self._types, speed, each)
         self.times[row] = belief.times
         done_s = done_by(state, row, now_s)
@@ -260,15 +265,16 @@ class Follower:
         rung, yields = beliefs.ways(job, self._may_suspend(job))
         i[col.RUNG], i[col.YIELDS] = rung, yields
         f[col.SAVING] = phases.suspend_s if rung else phases.save_s
-        if before[1] != -spec.priority:
-            self.tables.set_priority(row, float(spec.priority))
+        priority = beliefs.priority(job)
+        if before[1] != -priority:
+            self.tables.set_priority(row, priority)
         resized = False
         if job.state == JobState.PENDING and i.item(col.HOME) < 0:
             asked, access = (state.cls.item(i.item(col.CLASS), col.C_GPUS), self._opened[row]), self._open_to(job)
             if asked != (spec.gpus, access):
                 resized = self.tables.set_gpus(row, spec.gpus, self._new_job(job), now_s)
                 self._opened[row] = access
-        after = belief_s, -spec.priority, deadline_s, i.item(col.GPUS)
+        after = belief_s, -priority, deadline_s, i.item(col.GPUS)
         return resized or any(a != b and (a == a or b == b) for a, b in zip(before, after, strict=True))
 
     def _changed(self, name: str, now_s: float) -> int | None:

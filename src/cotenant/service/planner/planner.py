@@ -86,7 +86,8 @@ class Planner:
                 events = session.take_in(changed, self._openings.shut(now_s), now_s, *session.news())
                 events += self._services.look(session, now_s)
                 again = [*session.unheard(), *session.partings(), *session.pairs.standstills()]
-                notes = tuple(session.pairs.notes())
+                again += self._services.surplus(session)
+                notes = (*session.pairs.notes(), *self._services.scale(session, now_s))
             decision = session.decide(events, now_s)
             if decision is not None:
                 self._standing = copied(session.tables, now_s)

@@ -19,9 +19,21 @@ from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.health import BookHealth
 from cotenant.service.store.idempotency import Answers
-from cotenant.service.store.job import Gpus, LiveJob, User, cells, frozen, gpu_seconds, read_gpus, thawed
+from cotenant.service.store.job import (
+    CONTINUE,
+    SUSPEND,
+    Gpus,
+    LiveJob,
+    User,
+    cells,
+    frozen,
+    gpu_seconds,
+    read_gpus,
+    thawed,
+)
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
+from cotenant.service.store.replicas import BookServices
 from cotenant.service.store.tenants import BookTenants
 
 
@@ -29,11 +41,13 @@ class Book:
     """Jobs, tokens, policy, drained nodes and windows; what jobs were promised, and what the policy remembers.
 
     `active`, `pending`, `on_gpus`, `suspended`, `ahead` (pending, with a process that waits for GPUs), `chained`
-    (pending, with predecessors), `held` (not on GPUs) and `arrays` are indexes into `jobs`, so that nobody has to walk
-    a long queue.
+    (pending, with predecessors), `held` (not on GPUs), `serving` (replicas of services) and `arrays` are indexes into
+    `jobs`, so that nobody has to walk a long queue; and so are, of jobs on GPUs, `stopping` and `turning` (about to be
+    suspended, or to go on).
     `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
     came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
-    nodes that are there.
+    nodes that are there. `unlooked` and `unpressed` do so of jobs that were ever launched: for the observer, and for
+    the executor.
     `shared_gpus` counts the GPUs that several jobs have, `unfinished` and `waiting` (pending) the jobs of each
     tenant's users, and `gpu_s` the GPU-seconds that each tenant ever had, but for those of runs that go on.
     """
@@ -42,6 +56,9 @@ class Book:
         self.jobs: dict[str, LiveJob] = {}
         self.active: dict[str, LiveJob] = {}
         self.on_gpus: dict[str, LiveJob] = {}
+        self.stopping: dict[str, LiveJob] = {}
+        self.turning: dict[str, LiveJob] = {}
+        self.serving: dict[str, LiveJob] = {}
         self.suspended: dict[str, LiveJob] = {}
         self.ahead: dict[str, LiveJob] = {}
         self.chained: dict[str, LiveJob] = {}
@@ -51,6 +68,8 @@ class Book:
         self.touched: set[str] = set()
         self.unseen: dict[str, None] = {}
         self.unplaced: set[str] = set()
+        self.unlooked: set[str] = set()
+        self.unpressed: set[str] = set()
         self.shared_gpus = 0
         self.unfinished: Counter[User] = Counter()
         self.waiting: Counter[User] = Counter()
@@ -66,6 +85,7 @@ class Book:
         self.health = BookHealth()
         self.windows: dict[str, NodeWindow] = {}
         self.tenants = BookTenants()
+        self.services = BookServices()  # of inference
         self.policy = policy
         self.lineage = ""  # by which a home knows its journal again, also as a copy in another database
         self.offset: tuple[str, float] | None = None  # boot of the machine, and wall time at its beginning
@@ -102,8 +122,9 @@ class Book:
         members = self.arrays.get(array, []) if dot else []
         if job in members:
             members.remove(job)
-        if dot and not members:
+        if not members:
             self.arrays.pop(array, None)
+            self.services.forget(array)
 
     def _index(self, job: LiveJob) -> None:
         """Bring the indexes in line with the state of a job."""
@@ -118,11 +139,22 @@ class Book:
         _keep(self.pending, job, pending)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
-        _keep(self.on_gpus, job, job.state in ON_GPUS)
+        if job.attempts:
+            self._index_launched(job)
+        _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
+        _keep(self.serving, job, not job.finished and bool(job.spec.service))
+        _keep(self.chained, job, pending and bool(job.spec.after))
+
+    def _index_launched(self, job: LiveJob) -> None:
+        """The same of what only jobs can be that were launched."""
+        self.unlooked.add(job.id)
+        self.unpressed.add(job.id)
+        on_gpus = job.state in ON_GPUS
+        _keep(self.on_gpus, job, on_gpus)
+        _keep(self.stopping, job, job.state == JobState.STOPPING)
+        _keep(self.turning, job, on_gpus and job.rung in (SUSPEND, CONTINUE))
         _keep(self.suspended, job, job.state == JobState.SUSPENDED)
         _keep(self.ahead, job, job.holds)
-        _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
-        _keep(self.chained, job, pending and bool(job.spec.after))
 
     def _count_users(self, job: LiveJob, change: int) -> None:
         """A job comes to its GPUs (1) or leaves them (-1)."""
@@ -141,6 +173,7 @@ class Book:
             job.shift(by_s)
             self.touched.add(job.id)
             self.unseen[job.id] = None
+        self.unpressed.update(self.on_gpus)
         self.answers.shift(by_s)
 
     def alive(self) -> list[LiveJob]:
@@ -175,6 +208,7 @@ class Book:
             "lineage": self.lineage, "offset": self.offset, "calibration": self.calibration.rows(),
             "barriers": self.barriers.rows(), "tenants": self.tenants.as_dict(), "gpu_s": dict(self.gpu_s),
             "archived": self.archived, "asleep": sorted(self.asleep), "health": self.health.rows(),
+            "services": self.services.rows(),
         }  # fmt: skip
 
     @classmethod
@@ -198,7 +232,7 @@ class Book:
         book.tenants = BookTenants.from_dict(data.get("tenants"))
         book.gpu_s.update(data["gpu_s"] if "gpu_s" in data else gpu_seconds(book.jobs.values()))
         book.archived, book.asleep = data.get("archived", 0), set(data.get("asleep", ()))
-        book.health = BookHealth(data.get("health"))
+        book.health, book.services = BookHealth(data.get("health")), BookServices(data.get("services"))
         book.lineage = data.get("lineage", "")
         book.offset = tuple(data["offset"]) if data.get("offset") else None
         return book

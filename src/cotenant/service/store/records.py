@@ -14,6 +14,7 @@ from cotenant.service.node_windows import NodeWindow
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
+from cotenant.service.store.replicas import service_of
 from cotenant.service.store.tenants import BookTenants
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             book.promises.pop(job.id, None)
             if data["gpus"] and not job.finished:
                 book.promises[job.id] = read_gpus(data["gpus"])
+        case "replicas":  # its service should have so many from now on
+            service = service_of(job.id)
+            book.services.wanted[service] = int(data["count"])
+            book.touched.update(book.arrays.get(service, ()))
         case "deadline":  # what the policy says of its deadline
             job.deadline_answer = {name: value for name, value in data.items() if name != WRITTEN}
         case "hold" | "resume":
@@ -124,11 +129,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             job.last.taken_s = now_s
             job.rung, job.rung_s, job.message = CONTINUE, now_s, ""
         case "continued":
-            job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
-            book.costs.add_resumed(SUSPEND, data["seconds"])
-            book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
-            if job.rung == CONTINUE:
-                job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+            _continued(book, job, data["seconds"], now_s)
         case "forecast":
             job.foretold = {**job.foretold, data["at"]: ForecastRecord.read(data, now_s)}
         case "exit":
@@ -200,6 +201,15 @@ def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None
     job.message = "suspended; it goes on when its GPUs are free"
 
 
+def _continued(book: Book, job: LiveJob, took_s: float, now_s: float) -> None:
+    """It goes on where it stood still."""
+    job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
+    book.costs.add_resumed(SUSPEND, took_s)
+    book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), took_s)
+    if job.rung == CONTINUE:
+        job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+
+
 def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     attempt = job.last
     attempt.ended_s, attempt.why = data.get("at_s", now_s), data["why"]
@@ -219,6 +229,8 @@ def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
     job.stop_why = job.rung = ""
     job.left_s = data.get("left_s")
     job.progress = data.get("progress", job.progress)
+    if job.spec.service and "progress" in data:
+        book.services.end(job, data["progress"]["metrics"])
     if to in FINAL:
         _end(book, job, to, now_s, data["why"])
         return

@@ -23,6 +23,7 @@ class BookView:
         self.calibration = book.calibration.scales
         self.preemption_cost_s = book.preemption_cost_s(0.0)
         self.gpu_s, self.promises = dict(book.gpu_s), dict(book.promises)
+        self.services = book.services.copy()
 
     @cached_property
     def active(self) -> list[LiveJob]:
@@ -90,8 +91,8 @@ class Pictures:
         """One job with those that matter to it: who shares its GPUs, is of its array, or keeps it waiting."""
         book, job = self._book, self._book.jobs.get(name)
         others: Iterable[str] = book.on_gpus if book.shared_gpus and name in book.on_gpus else ()
-        if job is not None and job.spec.array_most:
-            others = book.arrays.get(name.partition(".")[0], ())
+        if job is not None and (job.spec.array_most or job.spec.service):
+            others = [*others, *book.arrays.get(name.partition(".")[0], ())]
         before = waits_for(job, book.members) if job is not None else ""
         found = (book.jobs[other] for other in (name, before, *others) if other in book.jobs)
         return BookView(book, {one.id: picture(one) if one.id in book.unseen else self._jobs[one.id] for one in found})

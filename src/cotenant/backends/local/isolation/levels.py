@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from cotenant.backends.local.keeper import text_of
+from cotenant.backends.local.keeper_files import text_of
 from cotenant.core.errors import InputError, unknown
 
 Level = Literal["none", "user", "sandbox"]

@@ -1,0 +1,73 @@
+"""What jobs of AntMan need of a GPU's memory, whole and squeezed, and what is left of it on each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cotenant.core.together import Together
+from cotenant.core.workload import Floats
+from cotenant.placement.room import SharedRoom
+from cotenant.policies.antman.memory import LEAST, least_part
+
+
+class Crowd:
+    """By GPU how many jobs are on it, the GiB that they keep at least, and whether a guaranteed job has or holds it."""
+
+    def __init__(self, board: SharedRoom, kinds_gib: Floats, guaranteed: set[int]) -> None:
+        view, users = board.view, board.site.users
+        self._board, self._kinds_gib = board, kinds_gib
+        seated = users >= 0
+        at = view.at_rows(users[seated])
+        gib, held = np.zeros(users.shape), np.zeros(users.shape, bool)
+        gib[seated] = kinds_gib[view.kind[at]]
+        held[seated] = np.isin(users[seated], list(guaranteed))
+        self.count, self.least_gib = seated.sum(axis=1).astype(np.float64), gib.sum(axis=1)
+        self.taken: NDArray[np.bool_] = np.asarray(held.any(axis=1))
+
+    def look(self, gpus: Iterable[int]) -> None:
+        """See anew who is on these."""
+        board = self._board
+        for gpu in gpus:
+            users = board.users[gpu]
+            self.count[gpu] = len(users)
+            self.least_gib[gpu] = sum(self._kinds_gib[board.kind(job)] for job in users)
+
+
+def memory_of(together: Together | None, kind: int) -> float:
+    """GiB per GPU of a kind of job at its whole batch; no more than a GPU has, where memory gives."""
+    return 0.0 if together is None else float(together.memory_gib[kind, 0]) * held_by_a_gpu(together, kind)
+
+
+def held_by_a_gpu(together: Together | None, kind: int) -> float:
+    """The part of its memory that the largest GPU holds, where memory gives; else 1."""
+    if together is None or together.soft is None:
+        return 1.0
+    return min(float(together.gpu_gib.max()) / max(float(together.memory_gib[kind, 0]), 1e-9), 1.0)
+
+
+def full_need(together: Together | None, board: SharedRoom, row: int) -> float:
+    """The same for a job, however much of it may lie on the GPU now."""
+    return memory_of(together, board.kind(row))
+
+
+def part_of_kind(together: Together | None, kind: int) -> float:
+    """The part of its memory that an opportunistic job cannot do without: as declared, or as its curve says."""
+    if together is None:
+        return LEAST
+    if together.soft is None:
+        return least_part(together.curve[kind])
+    return min(float(together.soft.least[kind]) / held_by_a_gpu(together, kind), 1.0)
+
+
+def least_of(together: Together | None, board: SharedRoom, row: int) -> float:
+    """The same for a job."""
+    return part_of_kind(together, board.kind(row))
+
+
+def squeezed_needs(together: Together | None, kinds: int) -> Floats:
+    """By kind what an opportunistic job keeps on a GPU that a guaranteed one comes to: nothing if it has to leave."""
+    parts = [part_of_kind(together, kind) for kind in range(kinds)]
+    return np.array([part * memory_of(together, kind) if part < 1 else 0.0 for kind, part in enumerate(parts)])
