@@ -331,6 +331,7 @@ class Engine:
             next_s = cast(PlanPolicy, self.policy).next_look(now_s, waiting, idle)
             if next_s is not None:
                 state.t[col.NEXT_CALL] = next_s
+                self._decided = self.active_rows().copy() if waiting else self._decided  # its last word holds for them
                 return
         if self.guard is None or not self.traits.shares:
             self.carry_out(self.view(now_s), now_s)
