@@ -19,7 +19,7 @@ from typing import Any
 from cotenant.core.plan import ALONE
 from cotenant.journal import Record
 from cotenant.service.core import CoreService
-from cotenant.service.planner.follow import comes_back
+from cotenant.service.planner.follower import comes_back
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.records import WRITTEN

@@ -260,7 +260,7 @@ class Round:
         starts: Counter[str] = Counter()
         until: dict[str, float] = {}
         for line in (self.trail / "trail").read_text().splitlines():
-            word, *rest = line.split()
+            word, *rest = line.split() or [""]  # complaints of the shell stand between the lines
             if word not in ("start", "end", "double", "clash", "company"):
                 continue
             key, at_s = rest[0], float(rest[2])

@@ -125,7 +125,7 @@ def _job(model: str) -> object:
 def _standing(service: CoreService, until: float = 0.0) -> Standing:
     """Where jobs stood when the last round began; waits for the first."""
     while True:
-        policy = service.planner.policy
+        policy = getattr(service.planner.live, "policy", None)
         if isinstance(policy, RoundPolicy) and policy.standing is not None:
             return policy.standing
         assert time.monotonic() < until, "no decision in time"

@@ -35,7 +35,7 @@ from cotenant.client import Client
 from cotenant.core.jit_later import LATER
 from cotenant.journal import open_journal
 from cotenant.service.core import CoreService
-from cotenant.service.garbage import LongLived
+from cotenant.service.garbage_collection import LongLived
 from cotenant.service.run import first_token
 
 SIZES = (100, 1000, 10_000)

@@ -42,7 +42,7 @@ from cotenant.journal.memory import MemoryJournal
 from cotenant.runtime.protocol import Hello, Progress
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
-from cotenant.service.garbage import LongLived
+from cotenant.service.garbage_collection import LongLived
 from cotenant.service.planner.decision import LiveDecision
 from cotenant.service.planner.planner import Planner
 

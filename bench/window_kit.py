@@ -14,7 +14,7 @@ from typing import Any
 
 from cotenant.api.window import DIST
 from cotenant.client import Client
-from cotenant.service.asked import EVERY
+from cotenant.service.facade import EVERY
 
 BUILT = (DIST / "index.html").is_file()
 DEADLINE_S = 60.0

@@ -23,9 +23,9 @@ from cotenant.service.accounts.account import JobAccount, RunAccount
 from cotenant.service.accounts.numbers import HeldGpus
 from cotenant.service.accounts.share import SharePicture
 from cotenant.service.accounts.usage import usage
-from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.facade import (
+    EVERY,
     AttemptInfo,
     Caller,
     Conflict,
@@ -39,14 +39,15 @@ from cotenant.service.facade import (
     TokenInfo,
     Unavailable,
     WhatIfWatch,
+    Which,
 )
 from cotenant.service.forecasts.evaluate import Comparison, evaluate
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.pictures.desk import PictureBoard
 from cotenant.service.pictures.trial import TrialAsked
 from cotenant.service.store.book import Book
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
-from cotenant.service.window import NodeWindow
 from cotenant.tenancy.standing import loans, standings
 
 ADMIN, USER_A, USER_B, VIEWER = "secret-admin", "secret-user-a", "secret-user-b", "secret-viewer"
@@ -67,7 +68,7 @@ class TwoNodes:
 
 
 class FakeService:
-    """The `Service` protocol over dictionaries."""
+    """What the doors ask of a service, over dictionaries."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -9,13 +9,13 @@ import uvicorn
 
 from cotenant.api import make_app
 from cotenant.api.listening import tcp_socket
-from cotenant.service.facade import Service
+from cotenant.service.core import CoreService
 
 
 class Server:
     """Ready when entered: the socket listens before the thread starts, so that nobody has to wait."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: CoreService) -> None:
         self.socket = tcp_socket("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{self.socket.getsockname()[1]}"
         config = uvicorn.Config(

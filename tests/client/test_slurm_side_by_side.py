@@ -24,7 +24,7 @@ from cotenant.cli import slurm_verbs
 from cotenant.cli.main import main
 from cotenant.cli.slurm_shims import SHIMS
 from cotenant.client import Client
-from cotenant.service.asked import EVERY
+from cotenant.service.facade import EVERY
 from cotenant.service.options import Options
 from cotenant.service.run import Site, first_token, open_service
 from cotenant.testing.live import running

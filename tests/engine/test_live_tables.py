@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from cotenant.core import columns as col
 from cotenant.core.cluster import Cluster
 from cotenant.core.decision import Change, Event, Kind, Transition
 from cotenant.core.plan import Plan
+from cotenant.core.tenants import Tree
 from cotenant.engine.cycle import Engine
 from cotenant.engine.easy import first_short
 from cotenant.engine.invariants import check
@@ -27,16 +30,17 @@ COSTS = StopCosts(np.inf, most_suspended=4, patience_s=5.0)
 class Live:
     """An engine whose jobs come one by one."""
 
-    def __init__(self, policy: str, cluster: str) -> None:
+    def __init__(self, policy: str, cluster: str, tenants: Tree | None = None) -> None:
         made, context = make_policy(policy), Context()
         made.begin(context)
         rule = made.rule(context)
         placement = parse_placement("consolidated")
-        self.tables = LiveRows(Cluster.parse(cluster), placement, rule, np.ones((1, 1, 2)), costs=COSTS, sharing=True)
+        shared = replace(Cluster.parse(cluster), tenants=tenants)
+        self.tables = LiveRows(shared, placement, rule, np.ones((1, 1, 2)), costs=COSTS, sharing=True)
         self.engine = Engine(self.tables, made, rule)
 
-    def job(self, gpus: int, belief_s: float = 100.0) -> int:
-        row = self.tables.enter(NewJob(gpus, 0.0))
+    def job(self, gpus: int, belief_s: float = 100.0, tenant: str = "") -> int:
+        row = self.tables.enter(NewJob(gpus, 0.0, tenant))
         self.tables.state.f[row, col.BELIEF] = belief_s
         return row
 

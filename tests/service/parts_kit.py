@@ -16,11 +16,12 @@ from cotenant.core.reasons import Reason
 from cotenant.journal import Entry, Record
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.accounts.numbers import TenantNumbers
-from cotenant.service.core import CoreService, PlannerPart
+from cotenant.service.core import CoreService
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.observer.report import Report
 from cotenant.service.planner.decision import Act, LiveDecision
+from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 

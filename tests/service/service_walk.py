@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from crash_memory import Crash
+from live_session import promises_of, terms_of
 from service_kit import ADMIN, Rig, cells
 
 from cotenant.backends import LaunchSpec, NodeInfo
@@ -113,7 +114,7 @@ class Walk:
         for job in self.rig.service.store.book.jobs.values():
             good = job.state in (JobState.SUCCEEDED, JobState.CANCELLED) or "lost" in job.message
             self.need(good, f"job {job.id} has {job.state}: {job.message}")
-        self.need(not self.rig.service.planner.promised(), "promises outlive all jobs")
+        self.need(not promises_of(self.rig.service), "promises outlive all jobs")
 
     def excused(self) -> bool:
         """Whether all who are left can neither save nor stand still, and begin anew in every round of the policy."""
@@ -309,7 +310,7 @@ class Walk:
         most = SLOTS if in_parts else int(policy.params.get("group", 2))
         for other in others:
             self.need(in_parts or cells(other.gpus) == mine, f"{spec.key} takes a part of {other.key}")
-            turns = {service.planner.agreed(job).turn for job in (spec.job, other.job)} - {0}
+            turns = {terms_of(service, job).turn for job in (spec.job, other.job)} - {0}
             self.need(len(turns) < 2, f"{spec.key} comes to {other.key} out of turn")
         on = Counter(cell for one in [spec, *others] for cell in cells(one.gpus) & mine)
         self.need(max(on.values()) <= most, f"{spec.key} is one of {max(on.values())} on a GPU")
@@ -346,7 +347,7 @@ class Walk:
         service = self.rig.service
         there: dict[tuple[str, int], set[int]] = {}
         for job in jobs:
-            turn = service.planner.agreed(job.id).turn
+            turn = terms_of(service, job.id).turn
             if job.state != JobState.STOPPING and turn:
                 for cell in cells(job.last.gpus):
                     there.setdefault(cell, set()).add(turn)
@@ -381,7 +382,7 @@ class Walk:
         up = {n.name for n in self.rig.backend.nodes() if n.state == "up" and n.name not in service.store.book.drained}
         waits = {
             job
-            for job, place in service.planner.promised().items()
+            for job, place in promises_of(service).items()
             if job in service.store.book.active
             and self._startable(service.store.book.active[job])
             and not cells(place) & used
@@ -396,11 +397,11 @@ class Walk:
             self.fail(what)
 
     def fail(self, what: str) -> None:
-        book, planner = self.rig.service.store.book, self.rig.service.planner
-        promised = planner.promised()
+        service, book = self.rig.service, self.rig.service.store.book
+        promised = promises_of(service)
         jobs = [
             f"{job.id} {job.state} {job.stop_why} held={job.held} {job.spec.gpus} GPUs "
-            f"{job.attempts[-1].gpus if job.attempts else ''} {planner.agreed(job.id)} {promised.get(job.id)}"
+            f"{job.attempts[-1].gpus if job.attempts else ''} {terms_of(service, job.id)} {promised.get(job.id)}"
             for job in book.active.values()
         ]
         now = f"{self.rig.backend.now_s:.2f} under {book.policy}"

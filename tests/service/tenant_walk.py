@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from live_session import promises_of
 from service_kit import ADMIN
 from service_walk import NODES, Walk
 
@@ -115,7 +116,7 @@ class TenantWalk(Walk):
         What a tenant is guaranteed without its children's part is for the jobs that are its own.
         """
         stopped, self.stopped = self.stopped, {}
-        book, promised = self.rig.service.store.book, self.rig.service.planner.promised()
+        book, promised = self.rig.service.store.book, promises_of(self.rig.service)
         for name in {job.tenant for job in stopped.values()} if book.policy in STEADY else ():
             self.seen["reclaimed"] += 1
             stay = (job for job in book.on_gpus.values() if job.state != JobState.STOPPING)
@@ -136,7 +137,7 @@ class TenantWalk(Walk):
             self.need(held <= (tenant.ceiling or GPUS), f"{tenant.name} holds {held} of {tenant.ceiling}")
             most = tenant.limits.running_jobs
             for user in ("ann", "bob") if most is not None else ():
-                runs = book.users.of(tenant.name, user).running
+                runs = sum((job.tenant, job.user) == (tenant.name, user) for job in book.on_gpus.values())
                 self.need(runs <= (most or 0), f"{user} of {tenant.name} runs {runs} jobs of {most}")
         self._check_owed()
 

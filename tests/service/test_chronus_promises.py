@@ -27,7 +27,7 @@ def _told(rig: Rig, run: str, **fields: Any) -> dict[str, Any]:
 
 
 def _table(rig: Rig) -> Chronus:
-    policy = rig.service.planner.policy
+    policy = rig.service.planner.live.policy
     assert isinstance(policy, Chronus)
     return policy
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from live_session import terms_of
 from service_kit import ADMIN, Rig, plan_rig, play, tell
 
 from cotenant.backends.base import NodeInfo
@@ -23,7 +24,7 @@ def shared(home: Path) -> Rig:
 
 
 def is_spare(rig: Rig, job: str) -> bool:
-    return rig.service.planner.agreed(job).opportunistic
+    return terms_of(rig.service, job).opportunistic
 
 
 def test_a_guarantee_makes_jobs_guaranteed_and_nobody_has_to_leave(tmp_path: Path) -> None:
@@ -31,12 +32,12 @@ def test_a_guarantee_makes_jobs_guaranteed_and_nobody_has_to_leave(tmp_path: Pat
     spare = [rig.submit("sleep 4000", OTHER, model="mlp_rl", expected=4000, gpu_mem=10) for _ in range(2)]
     play(rig, 3)
     assert [is_spare(rig, job) for job in spare] == [True, True], "its tenant is guaranteed nothing"
-    assert [rig.service.planner.agreed(job).share for job in spare] == [1.0, 1.0], "nobody is there to be slowed"
+    assert [terms_of(rig.service, job).share for job in spare] == [1.0, 1.0], "nobody is there to be slowed"
     mine = [rig.submit("sleep 4000", OWNER, model="lstm", expected=4000, gpu_mem=10) for _ in range(3)]
     play(rig, 3)
     assert [rig.state(job) for job in (*spare, *mine)] == ["running"] * 4 + ["pending"]
     assert [is_spare(rig, job) for job in mine[:2]] == [False, False]
-    assert all(rig.service.planner.agreed(job).share < 1 for job in spare), "they are held back, not stopped"
+    assert all(terms_of(rig.service, job).share < 1 for job in spare), "they are held back, not stopped"
     assert "0 GPUs of its quota left" in rig.service.desk.why(ADMIN, mine[2])["text"]
     assert rig.attempts(*spare) == [1, 1]
 
@@ -84,8 +85,8 @@ def test_a_host_that_was_never_alone_is_measured_while_its_guest_stands_still(tm
         play(rig, 0.5)
         pauses = [event for event in rig.service.desk.events(ADMIN, guest) if event.kind == "pause"]
         stands_until_s = pauses[-1].time_s + pauses[-1].data["seconds"] if pauses else 0.0
-        share = 0.0 if rig.backend.now_s < stands_until_s else rig.service.planner.agreed(guest).share
-        shares.append(rig.service.planner.agreed(guest).share)
+        share = 0.0 if rig.backend.now_s < stands_until_s else terms_of(rig.service, guest).share
+        shares.append(terms_of(rig.service, guest).share)
         for job, step_s, part in ((guest, 0.01, share), (host, 0.05 * (1 + share), 1.0)):
             steps[job] += 0.5 * part / step_s
             rig.says(job, Progress(int(steps[job]), 1_000_000, step_s, saves=True))

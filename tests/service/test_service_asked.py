@@ -12,8 +12,7 @@ from cotenant.beliefs.training import Trainings
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import parse_job
 from cotenant.runtime.protocol import Progress
-from cotenant.service.asked import Which
-from cotenant.service.facade import Caller, Conflict, NotFound, Role
+from cotenant.service.facade import Caller, Conflict, NotFound, Role, Which
 from cotenant.service.observer.report import Report
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")

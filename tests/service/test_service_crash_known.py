@@ -59,7 +59,7 @@ def test_what_is_in_no_record_is_forgotten(checker: Checker) -> None:
     job = checker.rig.submit()
     checker.rig.book.promises[job] = HERE
     checker.rig.book.memory["pairs"] = {"alone": [1]}
-    checker.rig.book.costs.add_taken("job", "ask", 1.0, 2.0)
+    checker.rig.book.costs.add_taken("ask", 1.0, 2.0)
     checker.hear()
     assert ["promises" in note or "memory" in note or "costs" in note for note in checker.found()] == [True] * 3
 

@@ -300,7 +300,7 @@ def test_what_preemption_cost_is_recorded_and_believed(tmp_path: Path) -> None:
     rig.ticks(20)
     assert rig.service.store.book.jobs[job].attempts[1].restore_s == 3.0
     again = rig.restart().store.book
-    cost = again.costs.of("job", "stop")
+    cost = again.costs.of("stop")
     assert (cost.taken, cost.resumed, cost.resume_s) == (2, 1, 3.0)
     assert cost.free_s == pytest.approx(sum(attempt.stop_s for attempt in again.jobs[job].attempts))
 

@@ -100,7 +100,7 @@ def test_three_jobs_share_a_gpu_and_the_one_that_spoils_it_parts(tmp_path: Path)
     jobs = [rig.submit("sleep infinity", model=model, gpu_mem="5G") for model in ("mlp_rl", "recsys", "lstm")]
     _steps(rig, {job: {"n0": 0.05} for job in jobs}, 50.0)
     assert states(rig, jobs) == ["running"] * 3
-    policy = rig.service.planner.policy
+    policy = rig.service.planner.live.policy
     assert isinstance(policy, Gandiva)
     assert [trial.kept for trial in policy.packing.trials.values()] == [True, True]
     _steps(rig, {job: {"n0": 0.3} for job in jobs}, 20.0)

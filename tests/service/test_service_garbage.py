@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.service.garbage import EVERY_S, LongLived
+from cotenant.service.garbage_collection import EVERY_S, LongLived
 
 
 class Node:

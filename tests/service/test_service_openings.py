@@ -12,7 +12,7 @@ from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError
 from cotenant.journal import Entry
 from cotenant.service.facade import Caller, Conflict, NotFound, Role, Unavailable
-from cotenant.service.window import MAINTENANCE, RESERVATION, NodeWindow
+from cotenant.service.node_windows import MAINTENANCE, RESERVATION, NodeWindow
 
 ANN, BOB = Caller("ann", Role.USER, "red"), Caller("bob", Role.USER, "blue")
 TWO = (NodeInfo("n0", "gpu", 2, 8, 64.0), NodeInfo("n1", "gpu", 2, 8, 64.0))

@@ -39,7 +39,7 @@ def test_a_slow_policy_does_not_hold_the_service_up(tmp_path: Path, monkeypatch:
     assert rig.state(job) == "pending"
     assert rig.service.desk.why(ADMIN, job)["text"] == "the next decision comes at once"
     assert rig.service.admin.metrics()["cotenant_decision_timeouts_total"] == 2
-    rig.service.planner.budget.seconds = 20
+    rig.service.planner.live.budget.seconds = 20
     _Slow.go.set()
     rig.finish()
     assert rig.state(job) == "succeeded"
@@ -55,12 +55,30 @@ def test_the_answer_of_a_policy_that_was_replaced_meanwhile_is_dropped(
         job = rig.submit("sleep 5")
         rig.service.tick()
     rig.service.admin.set_policy(ADMIN, "fifo")
-    rig.service.planner.budget.seconds = 20
+    rig.service.planner.live.budget.seconds = 20
     _Slow.go.set()
     rig.service.tick()
     assert rig.state(job) == "pending"
     rig.finish()
     assert rig.state(job) == "succeeded"
+
+
+def test_an_answer_that_comes_after_a_new_beginning_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows are those of other tables."""
+    rig = Rig(tmp_path, budget_s=0.01)
+    gone, job = rig.submit("sleep 5"), rig.submit("sleep 5")
+    monkeypatch.setattr("cotenant.service.planner.session.make_policy", lambda name: _Slow())
+    _Slow.go.clear()
+    rig.service.tick()
+    assert rig.service.planner.live.busy
+    rig.service.desk.cancel(ADMIN, gone)
+    rig.service.planner.begin_anew()
+    rig.service.tick()
+    assert rig.service.planner.live.name_of(0) == job
+    rig.service.planner.live.budget.seconds = 20
+    _Slow.go.set()
+    rig.finish()
+    assert (rig.state(gone), rig.state(job)) == ("cancelled", "succeeded")
 
 
 def test_the_budget_hands_over_late_answers_and_errors() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from live_session import terms_of
 from service_kit import ADMIN, Rig, plan_rig, play, states, tell
 
 from cotenant.backends.base import NodeInfo
@@ -158,7 +159,7 @@ def test_antman_holds_an_opportunistic_job_back(tmp_path: Path) -> None:
         play(rig, 1)
         if second == 40:
             guest = rig.submit("sleep 4000", model="mlp_rl", expected=4000, gpu_mem=20, priority=-1)
-        agreed = rig.service.planner.agreed(guest) if guest else None
+        agreed = terms_of(rig.service, guest) if guest else None
         share = agreed.share if agreed is not None and agreed.opportunistic else 0.0
         done += 1000 * (1 - 0.1 * share)
         rig.says(mine, Progress(int(done), 10**9, 0.001, saves=True, busy=0.5))
@@ -203,7 +204,7 @@ def test_a_soft_deadline_is_promised_for_the_step_that_can_be_kept(tmp_path: Pat
     assert [item["verdict"] for item in told] == ["promised", "promised"]
     assert "worth 4 of 10" in told[1]["text"]
     rig.service.tick()
-    steps = rig.service.planner.facts().steps
+    steps = rig.service.planner.live.engine.facts.steps
     assert steps is not None
     assert steps.value[:2].tolist() == [[10.0, 0.0], [10.0, 4.0]]
     rig.restart()

@@ -52,7 +52,7 @@ def received(service: CoreService, jobs: list[str], since_s: float, now_s: float
 
 def standing(service: CoreService) -> Standing:
     """Where jobs stood when the last round began, those of the view in order of submission."""
-    policy = service.planner.policy
+    policy = service.planner.live.policy
     assert isinstance(policy, RoundPolicy)
     assert policy.standing is not None
     assert policy.standing.pool_types == TYPES
@@ -84,7 +84,7 @@ def test_measured_speeds_replace_what_is_believed_of_types(tmp_path: Path) -> No
     done = dict.fromkeys(jobs, 0.0)
 
     def on_fast_gpus() -> tuple[list[float], list[float]]:
-        policy = rig.service.planner.policy
+        policy = rig.service.planner.live.policy
         assert isinstance(policy, RoundPolicy)
         assert policy.standing is not None
         return tuple(policy.standing.target[at::2, 0].tolist() for at in (0, 1))
@@ -203,9 +203,9 @@ def test_another_policy_starts_a_fresh_history(rig: Rig) -> None:
     for model in MODELS:
         rig.submit("sleep infinity", model=model)
     play(rig, 3 * ROUND_S)
-    kept = rig.service.planner.policy
+    kept = rig.service.planner.live.policy
     play(rig, 3 * ROUND_S)
-    assert rig.service.planner.policy is kept
+    assert rig.service.planner.live.policy is kept
     assert standing(rig.service).received_s.max() > ROUND_S
     rig.service.admin.set_policy(ADMIN, "fifo")
     play(rig, 1.0)
@@ -280,7 +280,7 @@ def test_a_policy_that_thinks_long_is_never_asked_twice_at_once(rig: Rig, monkey
     """When time is up the last plan stays; the answer that comes late is taken before the next question."""
     jobs = [rig.submit("sleep infinity", model=model) for model in MODELS]
     play(rig, 2 * ROUND_S)
-    policy, budget = rig.service.planner.policy, rig.service.planner.budget
+    policy, budget = rig.service.planner.live.policy, rig.service.planner.live.budget
     assert isinstance(policy, RoundPolicy)
     budget.seconds = 0.0
     go_on, inside, most = threading.Event(), [0], [0]

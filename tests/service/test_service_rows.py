@@ -22,7 +22,7 @@ from cotenant.runtime.protocol import Progress
 from cotenant.service.planner.session import Session
 
 NODES = (NodeInfo("a", "gpu", 4, 8, 64.0), NodeInfo("b", "gpu", 4, 8, 64.0))
-EXACT = (col.GPUS, col.TENANT, col.LEAVING, col.RUNG)
+EXACT = (col.GPUS, col.TENANT, col.LEAVING)
 KEPT = (col.SUBMIT, col.TIER, col.DEADLINE, col.CPUS, col.MEM, col.WEIGHT)
 
 
@@ -39,7 +39,8 @@ def anew(rig: Rig, policy: str) -> Session:
 def seen(session: Session, now_s: float) -> dict[str, dict[str, Any]]:
     """What the tables say of each job, whatever its row is.
 
-    Nobody writes down that a suspended job is promised the GPUs where it stands, or that one is about to stand.
+    Nobody writes down that a suspended job is promised the GPUs where it stands, or that one is about to stand. How a
+    job makes room is believed anew when it comes to GPUs again.
     """
     state, found = session.tables.state, {}
     for name, row in session.follower.row_of.items():
@@ -52,6 +53,7 @@ def seen(session: Session, now_s: float) -> dict[str, dict[str, Any]]:
             "state": col.HELD if status == col.FUTURE else status, "promised": promised, "on": pieces_of(state, slices),
             "exact": i[list(EXACT)].tolist(), "kept": f[list(KEPT)].tolist(), "old": pieces_of(state, int(i[col.OLD])),
             "home": pieces_of(state, -1 if i[col.LEAVING] else int(i[col.HOME])),
+            "rung": int(i[col.RUNG]) if runs else 0,
             "held_s": float(f[col.OCCUPIED]) + (now_s - f[col.SINCE] if runs else 0.0),
         }  # fmt: skip
     return found

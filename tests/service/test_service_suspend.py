@@ -95,7 +95,7 @@ def test_one_that_was_asked_in_vain_is_suspended_after_the_grace_period(
     assert rig.state(job) == "stopping"
     rig.ticks(3)
     assert _kinds(rig, job)[3:6] == ["stop", "rung", "suspended"]
-    assert rig.service.store.book.costs.of("job", SUSPEND).free_s == pytest.approx(6, abs=1.1)
+    assert rig.service.store.book.costs.of(SUSPEND).free_s == pytest.approx(6, abs=1.1)
     rig.finish()
     assert rig.state(job) == "succeeded"
 
@@ -278,7 +278,7 @@ def test_without_its_gpus_it_waits_and_then_starts_again_elsewhere(tmp_path: Pat
     ((_, before),), ((_, after),) = first.nodes, second.nodes
     assert sorted(before + after) == [0, 1, 2, 3]
     assert first.lost_s == pytest.approx(10, abs=2)
-    cost = rig.service.store.book.costs.of("job", SUSPEND)
+    cost = rig.service.store.book.costs.of(SUSPEND)
     assert (cost.taken, cost.lost_s) == (1, first.lost_s)
     rig.ticks(40)
     assert rig.state(long) == "succeeded"

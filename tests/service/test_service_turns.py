@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from live_session import promises_of, terms_of
 from service_kit import ADMIN, Rig, plan_rig, play, states, tell
 
 from cotenant.backends.base import NodeInfo
@@ -35,7 +36,7 @@ def test_after_a_restart_turns_go_on_where_they_were(tmp_path: Path) -> None:
     rig, jobs, waits = _turns(tmp_path)
     rig.restart()
     play(rig, 1)
-    promised = rig.service.planner.promised()
+    promised = promises_of(rig.service)
     assert [promised[job] for job in waits] == [(("n0", (1,)),), (("n0", (0,)),)]
     rig.finish()
     assert states(rig, jobs) == ["succeeded"] * 4
@@ -124,7 +125,7 @@ def test_after_a_restart_antman_still_knows_whose_right_a_gpu_is(tmp_path: Path)
     rig.restart()
     _run(rig, mine, guest)
     assert states(rig, [mine, guest]) == ["running"] * 2
-    assert [rig.service.planner.agreed(job).opportunistic for job in (mine, guest)] == [False, True]
+    assert [terms_of(rig.service, job).opportunistic for job in (mine, guest)] == [False, True]
     assert (rig.service.reports.told(guest).throttle_s or 0) > 0
 
 

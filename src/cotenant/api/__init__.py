@@ -1,4 +1,4 @@
-"""HTTP: one door to the service. `make_app` builds it over anything that is a `Service`."""
+"""HTTP: one door to the service. `make_app` builds it over a `CoreService`."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -32,7 +32,10 @@ from cotenant.api.limits import BodyLimit, one_line
 from cotenant.backends.base import BackendError
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.journal import JournalError
-from cotenant.service.facade import Conflict, NotAllowed, NotFound, Service, TooMany, Unavailable
+from cotenant.service.facade import Conflict, NotAllowed, NotFound, TooMany, Unavailable
+
+if TYPE_CHECKING:
+    from cotenant.service.core import CoreService
 
 _log = logging.getLogger(__name__)
 _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
@@ -47,7 +50,7 @@ _STATUS: tuple[tuple[type[CotenantError], int], ...] = (
 )
 
 
-def make_app(service: Service, settings: DoorSettings | None = None, **more: Any) -> FastAPI:
+def make_app(service: CoreService, settings: DoorSettings | None = None, **more: Any) -> FastAPI:
     """The HTTP side of a service. Settings are given as an object, or one by one."""
     door = Door(service, settings or DoorSettings(**more))
     limits = door.settings.limits

@@ -24,10 +24,11 @@ from cotenant.api.news import News
 from cotenant.api.sessions import Sessions
 from cotenant.api.shares import CallerLimits, CallerShares
 from cotenant.core.errors import unknown
-from cotenant.service.facade import Caller, Role, Service
+from cotenant.service.facade import Caller, Role
 
 if TYPE_CHECKING:
     from cotenant.api.signon import SignOn
+    from cotenant.service.core import CoreService
 
 CALL_THREADS = 96  # group commit lives from concurrent callers
 STREAM_THREADS = 64
@@ -73,7 +74,7 @@ class Door:
     Of either kind a caller gets his share: the calls of one do not make another's wait.
     """
 
-    def __init__(self, service: Service, settings: DoorSettings) -> None:
+    def __init__(self, service: CoreService, settings: DoorSettings) -> None:
         self.desk, self.admin, self.tenants = service.desk, service.admin, service.tenants
         self.accounts, self.pictures, self.settings = service.accounts, service.pictures, settings
         self.metrics = HttpMetrics()

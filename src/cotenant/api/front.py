@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
@@ -27,7 +27,10 @@ from cotenant.api.shares import CallerLimits
 from cotenant.api.signon import Provider, SignOn
 from cotenant.core.errors import InputError
 from cotenant.runtime.server import unix_socket
-from cotenant.service.facade import Caller, Role, Service
+from cotenant.service.facade import Caller, Role
+
+if TYPE_CHECKING:
+    from cotenant.service.core import CoreService
 
 SOCKET = "api.sock"
 
@@ -54,7 +57,7 @@ class Doors:
 class Front:
     """One service's doors. `start` on the loop that serves; `ended` is over when somebody has asked it to stop."""
 
-    def __init__(self, service: Service, doors: Doors, tcp: socket.socket | None = None) -> None:
+    def __init__(self, service: CoreService, doors: Doors, tcp: socket.socket | None = None) -> None:
         self._doors, self._tcp = doors, tcp
         limits = doors.limits.within(descriptors())
         self._tls: ssl.SSLContext | None = None

@@ -16,8 +16,7 @@ from cotenant.api.news import PageAsked
 from cotenant.api.several import checked_changes
 from cotenant.core.errors import CotenantError
 from cotenant.core.jobspec import JobSpec
-from cotenant.service.asked import Which
-from cotenant.service.facade import Caller, EventInfo, Role
+from cotenant.service.facade import Caller, EventInfo, Role, Which
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 

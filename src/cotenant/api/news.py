@@ -7,9 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cotenant.service.facade import Caller, EventInfo, JobDesk
+from cotenant.service.facade import Caller, EventInfo
+
+if TYPE_CHECKING:
+    from cotenant.service.desk.desk import Desk
 
 SLICE_S = 1.0
 _AT_ONCE = 16
@@ -42,7 +45,7 @@ class PageAsked:
 class News:
     """Listeners on one event loop. `in_thread` runs a blocking call."""
 
-    def __init__(self, desk: JobDesk, in_thread: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, desk: Desk, in_thread: Callable[..., Coroutine[Any, Any, Any]]) -> None:
         self._desk, self._in_thread = desk, in_thread
         self._waiting: dict[asyncio.Future[None], Caller] = {}
         self._watch: asyncio.Task[None] | None = None

@@ -11,9 +11,8 @@ from cotenant.api.door import Forbidden, admin_of, answer, caller_of, door_of, e
 from cotenant.api.limits import check_text, read_job
 from cotenant.core.errors import InputError
 from cotenant.core.jobspec import deadline_text
-from cotenant.service.asked import EVERY
-from cotenant.service.facade import Role
-from cotenant.service.window import NodeWindow
+from cotenant.service.facade import EVERY, Role
+from cotenant.service.node_windows import NodeWindow
 
 router = APIRouter(prefix="/v1")
 

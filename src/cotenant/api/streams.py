@@ -8,6 +8,7 @@ import codecs
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 from fastapi.responses import StreamingResponse
@@ -21,7 +22,10 @@ from cotenant.api.shares import Seat
 from cotenant.backends.base import Stream
 from cotenant.core.errors import CotenantError
 from cotenant.core.lifecycle import FINAL
-from cotenant.service.facade import Caller, EventInfo, JobDesk, JobInfo, NotFound
+from cotenant.service.facade import Caller, EventInfo, JobInfo, NotFound
+
+if TYPE_CHECKING:
+    from cotenant.service.desk.desk import Desk
 
 CHUNK_BYTES = 64 << 10
 WAIT_S = 1.0
@@ -104,7 +108,7 @@ def _sent(found: list[EventInfo], caller: Caller, _: int) -> bytes:
 class AskedLog:
     """Which output somebody wants: which streams, of one attempt or (0) from the newest on, with times or not."""
 
-    desk: JobDesk
+    desk: Desk
     caller: Caller
     job: str
     streams: tuple[Stream, ...]

@@ -22,7 +22,7 @@ def cancel(
 ) -> None:
     """Ask jobs to end for good: those named, or all that pass the filters. Exit code 2 if one could not be."""
     from cotenant.core.errors import InputError
-    from cotenant.service.asked import EVERY
+    from cotenant.service.facade import EVERY
 
     which = remote.which(jobs, state, name, user, tenant)
     if which == EVERY and not all_:

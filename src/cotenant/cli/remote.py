@@ -13,8 +13,7 @@ import typer
 if TYPE_CHECKING:
     from cotenant.cli.text_table import TextTable
     from cotenant.client import Client
-    from cotenant.service.asked import Which
-    from cotenant.service.facade import JobInfo
+    from cotenant.service.facade import JobInfo, Which
 
 MEANT = "Ids, arrays (7), elements (7_3), ranges (7_[1-4,9]) or names."
 
@@ -117,7 +116,7 @@ def which(
     """The jobs that arguments and options mean."""
     from cotenant.core.errors import unknown
     from cotenant.core.lifecycle import JobState
-    from cotenant.service.asked import Which
+    from cotenant.service.facade import Which
 
     found = tuple(part.strip() for part in states.split(",") if part.strip())
     for name in found:

@@ -18,7 +18,7 @@ from cotenant.cli.sbatch_file import read_script, split_words
 from cotenant.client import Client
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import parse_job
-from cotenant.service.asked import EVERY, Which
+from cotenant.service.facade import EVERY, Which
 
 _ALONE = ("parsable", "quiet", "test-only", "wait", "W", "Q", "verbose", "v", "hold", "H")
 

@@ -10,7 +10,7 @@ import typer
 from cotenant.cli import remote
 
 if TYPE_CHECKING:
-    from cotenant.service.window import NodeWindow
+    from cotenant.service.node_windows import NodeWindow
 
 Nodes = Annotated[
     list[str] | None, typer.Argument(help="Nodes.", metavar="[NODE]...", autocompletion=remote.complete_nodes)
@@ -27,7 +27,7 @@ def add(
 ) -> None:
     """Ask for one, and say how it was taken."""
     from cotenant.core.errors import InputError
-    from cotenant.service.window import NodeWindow
+    from cotenant.service.node_windows import NodeWindow
 
     if [bool(nodes), all_, bool(gpus)].count(True) != 1:
         raise InputError("name nodes, or give --all" + (" or --gpus N" if kind == "reservation" else ""))

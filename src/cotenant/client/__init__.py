@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cotenant.client.client import Client
 from cotenant.client.errors import Denied, Unreachable
-from cotenant.service.asked import Which
 from cotenant.service.facade import (
     AttemptInfo,
     Conflict,
@@ -16,8 +15,9 @@ from cotenant.service.facade import (
     Role,
     TokenInfo,
     Unavailable,
+    Which,
 )
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 __all__ = [
     "AttemptInfo",

@@ -1,4 +1,4 @@
-"""The service from Python, over HTTP: the methods, values and errors of `cotenant.service.facade.Service`."""
+"""The service from Python, over HTTP: a method per thing that can be asked, values and errors of `service.facade`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from cotenant.core.cluster import Cluster
 from cotenant.core.errors import CotenantError, InputError
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL
-from cotenant.service.asked import EVERY, Which
 from cotenant.service.facade import (
+    EVERY,
     EventInfo,
     JobInfo,
     JobList,
@@ -32,8 +32,9 @@ from cotenant.service.facade import (
     Role,
     TokenInfo,
     Unavailable,
+    Which,
 )
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 TRIES = 3
 LONG_POLL_S = 10.0

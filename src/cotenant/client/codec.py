@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.core.jobspec import JobSpec, deadline_text, runs_of
 from cotenant.core.lifecycle import JobState
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 
 def job(data: Mapping[str, Any]) -> JobInfo:

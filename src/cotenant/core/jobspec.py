@@ -57,9 +57,7 @@ class JobSpec:
     checkpoint_interval_s: float = 0.0
     preemptible: bool = True
     exclusive: bool = False  # its GPUs are never shared with another job
-    slice: str = (
-        ""  # the part of its GPU that it asks for, by name or as a fraction: 2g, 2/7; empty: it leaves that open
-    )
+    slice: str = ""  # the part of its GPU that it asks for, by name or as a fraction (2g, 2/7); empty: any
     movable: bool = True  # it may be stopped and go on elsewhere to make room, or to run better
     weight: float = 1.0  # its share of the time, against others who take turns with it
     tty: bool = False  # it has a terminal, which `attach` joins

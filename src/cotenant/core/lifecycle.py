@@ -30,9 +30,7 @@ ON_GPUS = frozenset({JobState.STARTING, JobState.RUNNING, JobState.STOPPING})
 
 _S = JobState
 MOVES: dict[JobState, frozenset[JobState]] = {
-    _S.PENDING: frozenset(
-        {_S.STARTING, _S.SUCCEEDED, _S.CANCELLED, _S.FAILED}
-    ),  # started ahead, it may succeed at once
+    _S.PENDING: frozenset({_S.STARTING, _S.SUCCEEDED, _S.CANCELLED, _S.FAILED}),  # ahead of GPUs it may succeed at once
     _S.STARTING: frozenset({_S.RUNNING, _S.PENDING, _S.STOPPING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
     _S.RUNNING: frozenset({_S.STOPPING, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),
     _S.SUSPENDED: frozenset({_S.STARTING, _S.PENDING, _S.SUCCEEDED, _S.FAILED, _S.CANCELLED}),

@@ -68,12 +68,7 @@ FLOATS = (
     Column("SAVING", "s", BELIEF, "what SAVE is believed to be: stops are weighed with it"),
     Column("GAIN", "s", ENGINE, "what its last stop by an order gained, as weighed then; NaN: nobody weighed it"),
     Column("COST", "s", ENGINE, "and what that cost"),
-    Column(
-        "LISTED",
-        "",
-        ENGINE,
-        "its place in a list: at the end who comes, starts or is promoted, in front who is stopped",
-    ),
+    Column("LISTED", "", ENGINE, "its place in a list: last who comes, starts or is promoted, first who is stopped"),
     Column("EXIT", "s", ENGINE, "the last of its work: its steps are done, and it saves and leaves"),
 )
 INTS = (

@@ -90,13 +90,52 @@ def _stands_apart(s: State, rule: Rule, job: int, host: int, kept: bool, now: fl
 
 
 @kernel
-def _let_go_on(s: State) -> None:
-    """Whoever was to stop goes on where he is if nobody comes there: idle GPUs are to be dealt to whoever wants them,
-    and where stopping takes time nobody is stopped to have his own GPUs back."""
+def _first_gpu(s: State, job: int) -> int:
+    """The first GPU of a job that has some, as a row of `State.gpu`."""
+    at = s.i[job, SLICE]
+    g, mask = s.gpu_first[s.slices[at, SLICE_NODE]], s.slices[at, SLICE_MASK]
+    while not mask & 1:
+        mask >>= 1
+        g += 1
+    return int(g)
+
+
+@kernel
+def _kept_beside(s: State, job: int, mark: Ints) -> int:
+    """How many others keep the GPUs of a running job: its host, guests whom a host leaves behind, whoever is not
+    displaced."""
+    g, count = _first_gpu(s, job), 0
+    for place in range(s.gpu.shape[1]):
+        other = s.gpu[g, place]
+        count += 1 if other >= 0 and other != job and mark[other] == _KEPT else 0
+    return count
+
+
+@kernel
+def _has_room(s: State, host: int, mark: Ints) -> bool:
+    """Whether one more may join a host on the GPUs that it keeps, where others keep them who are not of its group."""
+    count = _kept_beside(s, host, mark)
+    if count == 0:
+        return True
+    g = _first_gpu(s, host)
+    for place in range(s.gpu.shape[1]):
+        other = s.gpu[g, place]
+        if other >= 0 and mark[other] == 1 and s.i[other, HOST] >= 0:  # it may stay with its host
+            count += 1 if mark[s.i[other, HOST]] == _KEPT else 0
+    for k in range(s.x[N_PLANNED]):
+        other = s.starts[k, START_HOST]
+        count += 1 if other >= 0 and mark[other] == _KEPT and _first_gpu(s, other) == g else 0
+    return bool(count + 1 < s.gpu.shape[1])
+
+
+@kernel
+def _let_go_on(s: State, mark: Ints) -> None:
+    """Whoever was to stop goes on where he is if nobody comes or stays there: idle GPUs are to be dealt to who wants
+    them, and where stopping takes time nobody is stopped to have his own GPUs back."""
     kept = 0
     for k in range(s.x[N_STOPS]):
         job = s.stops[k]
-        stays = s.i[job, HOST] < 0 and not planned_on(s, s.i[job, SLICE])
+        stays = s.i[job, HOST] < 0 and not planned_on(s, s.i[job, SLICE]) and _kept_beside(s, job, mark) == 0
         if not (stays and keep_place(s.f, s.i, s.slices, s.open, s.open_host, s.quota, s.x, job)):
             s.stops[kept] = job
             kept += 1
@@ -137,7 +176,7 @@ def _stay_or_leave(s: State, rows: Ints, pools: Ints, hosts: Ints, mark: Ints) -
     for k in range(len(rows) if s.x[LAGS] == 1 else 0):  # whoever is left alone by a host goes on where it is
         job = rows[k]
         guest = hosts[k] < 0 and s.i[job, STATE] == RUNNING and s.i[job, HOST] >= 0 and mark[job] != _KEPT
-        if guest and mark[s.i[job, HOST]] != _KEPT:
+        if guest and _kept_beside(s, job, mark) == 0:
             _keeps(s, job, pools[k], mark)
 
 
@@ -169,6 +208,8 @@ def _joins(s: State, rule: Rule, job: int, host: int, pool: int, mark: Ints, now
         return False  # it stays in another one
     if s.i[job, STATE] == RUNNING and s.i[job, HOST] == host and mark[host] == _KEPT:
         return True
+    if mark[host] == _KEPT and s.x[TENANTS] == 1 and not _has_room(s, host, mark):
+        return False
     if s.x[LAGS] == 1 and _stands_apart(s, rule, job, host, mark[host] == _KEPT, now):
         return False
     plan_start(s, job, -1, host)
@@ -202,7 +243,7 @@ def carry_out_pools(s: State, rule: Rule, rows: Ints, pools: Ints, hosts: Ints, 
         if mark[rows[k]] == _MISSED and s.i[rows[k], STATE] == RUNNING:
             plan_stop(s, rows[k])
     if missed > 0 and s.x[LAGS] == 1:
-        _let_go_on(s)
+        _let_go_on(s, mark)
     commit(s, rule, now)
     for k in range(len(rows)):
         mark[rows[k]] = 0

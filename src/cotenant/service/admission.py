@@ -1,6 +1,6 @@
 """Whether a job could run at all on some nodes if they were empty, and if not, what is too much and what could be had.
 
-The same rules as the engine's (`engine.tables.pools_for`): a gang stays in one pool, and where it asks for cores or
+The same rules as the engine's (`engine.class_rows.pools_for`): a gang stays in one pool, and where it asks for cores or
 memory each of its GPUs takes an equal part of them from its own node.
 """
 

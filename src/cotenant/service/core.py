@@ -19,33 +19,33 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
-from cotenant.backends.base import Backend, BackendError, Capabilities, LogReader, LogTimes, NodeInfo, Stream
-from cotenant.backends.channels import Channel, ChannelSpec
+from cotenant.backends.base import Backend
 from cotenant.journal import Entry, Journal, JournalError
 from cotenant.service.accounts.desk import Accounts
 from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
 from cotenant.service.desk.foreign import ForeignJobs
-from cotenant.service.desk.parts import PlannerAnswers
+from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.submitting import Rules, Submissions
 from cotenant.service.desk.tenants import LiveTenants
 from cotenant.service.executor.executor import Executor
 from cotenant.service.facade import Caller, Role, Unavailable
-from cotenant.service.forecasts.background import Forecasts, InPlace, Scenes
+from cotenant.service.forecasts.background import Forecasts, InPlace
 from cotenant.service.forecasts.worker import Worker
 from cotenant.service.notify.notifier import Notifier
+from cotenant.service.observer.node_access import NodeAccess
 from cotenant.service.observer.observer import Observer
-from cotenant.service.observer.openings import Openings
 from cotenant.service.observer.reports import Reports
 from cotenant.service.observer.usage import Usage
 from cotenant.service.options import Options
-from cotenant.service.pictures.desk import PictureBoard, WaitingOrder
+from cotenant.service.pictures.desk import PictureBoard
 from cotenant.service.pictures.trial import Trials
-from cotenant.service.planner.decision import LiveDecision, PlannerSteps
+from cotenant.service.planner.decision import LiveDecision
+from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.power import LivePower
 from cotenant.service.retention import Retention
 from cotenant.service.store.store import Store
@@ -54,44 +54,6 @@ _log = logging.getLogger(__name__)
 LONGEST_S = 1.0  # between two looks
 _STOPPING_S = 0.2  # while somebody is about to leave: what his runtime says does not wake the scheduler
 COUNTERS = ("decisions", "decision_timeouts", "preemptions", "lost_work_s", "decision_s", "suspensions", "moves")
-
-
-class PlannerPart(PlannerSteps, PlannerAnswers, Scenes, WaitingOrder, Protocol):
-    """Decides, and answers questions about it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedMachines:
-    """What people may ask of the backend: never by calling it, but to wake the scheduler and for logs."""
-
-    observer: Observer
-    backend: Backend
-
-    def nodes(self) -> tuple[NodeInfo, ...]:
-        """As they were at the last look."""
-        return self.observer.nodes
-
-    def capabilities(self) -> Capabilities:
-        """As they were found at the start."""
-        return self.backend.capabilities()
-
-    def open_log(self, key: str, stream: Stream) -> LogReader:
-        """The output of an attempt."""
-        return self.backend.open_log(key, stream)
-
-    def open_times(self, key: str) -> LogTimes:
-        """When it came."""
-        return self.backend.open_times(key)
-
-    def open_channel(self, key: str, asked: ChannelSpec) -> Channel:
-        """A way into an attempt that runs, if the backend knows of any of the kind."""
-        if asked.kind not in self.backend.capabilities().channels:
-            raise BackendError(f"the backend does not offer {asked.kind}")
-        return self.backend.open_channel(key, asked)
-
-    def wake(self) -> None:
-        """Have the scheduler look at once."""
-        self.backend.wake()
 
 
 class CoreService:
@@ -120,10 +82,10 @@ class CoreService:
         self.store.heard = self.notifier.heard
         hosts = not options.deals_out_hosts
         self.power = LivePower(options.power, self.store, backend, lambda: self.observer.nodes, hosts)
-        self.openings = Openings(self.store, lambda: self.observer.nodes, hosts)
+        self.openings = NodeAccess(self.store, lambda: self.observer.nodes, hosts)
         rules = Rules(hosts, options.max_priority, options.notify, options.most_unfinished)
         self.planner = planner(self) if planner is not None else _planner(self)
-        machines = ObservedMachines(self.observer, backend)
+        machines = Machines(self.observer, backend)
         playing = (InPlace(), options.clock) if options.inline else (Worker(), time.monotonic)
         self.forecasts = Forecasts(self.store, self.planner, self.reports.of, options.forecast_every_s, *playing)
         board = ShareBoard(self.store, machines.nodes, self.planner.standing, options.grace_s)

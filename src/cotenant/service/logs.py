@@ -6,11 +6,9 @@ import json
 import logging
 import sys
 import time
-from typing import Literal
 
 LEVELS = ("debug", "info", "warning", "error")
 FORMATS = ("text", "json")
-LogFormat = Literal["text", "json"]
 
 
 def set_up(level: str, form: str) -> None:

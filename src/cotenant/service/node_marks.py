@@ -42,9 +42,8 @@ def matched(groups: Sequence[NodeGroup], nodes: Iterable[NodeInfo]) -> tuple[dic
     left = {node.name: node for node in sorted(nodes, key=lambda node: node.name)}
     marks: dict[str, NodeMark] = {}
     wrong: list[str] = []
-    for at, group in sorted(
-        enumerate(groups), key=lambda item: not item[1].names
-    ):  # those named have their nodes first
+    named_first = sorted(enumerate(groups), key=lambda item: not item[1].names)
+    for at, group in named_first:
         found = _of(group, left)
         for name in found:
             has = left.pop(name)

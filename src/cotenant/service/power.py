@@ -2,7 +2,7 @@
 
 Every ten minutes, and at once when jobs wait that nodes asleep could hold, the rules say how many nodes are to be awake
 (Helios, SC'21, section 4.3). Which ones should sleep is journaled before anybody acts; nothing starts on these from
-then on (`Openings.shut`). What the backend says of its nodes is compared with that at every look, so that a crash in
+then on (`NodeAccess.shut`). What the backend says of its nodes is compared with that at every look, so that a crash in
 between leaves no node forgotten. Only nodes without any job, promised or suspended ones included, are put to sleep.
 Past days, as far as jobs of the book tell of them, teach the forecast at the start.
 """
@@ -169,8 +169,7 @@ def _is_up(name: str, nodes: Iterable[NodeInfo]) -> bool:
 
 def _busy(book: Book) -> set[str]:
     """Nodes on which something lives or is about to."""
-    jobs = (*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values())
-    held = [job.last.gpus for job in jobs] + list(book.promises.values())
+    held = [job.last.gpus for job in book.alive()] + list(book.promises.values())
     return {name for gpus in held for name, _ in gpus}
 
 

@@ -24,7 +24,7 @@ from cotenant.service import logs
 from cotenant.service.backups import Backups
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role, Unavailable
-from cotenant.service.garbage import LongLived
+from cotenant.service.garbage_collection import LongLived
 from cotenant.service.observer.usage import Sampler
 from cotenant.service.options import Options
 from cotenant.workload.profiles import as_shared

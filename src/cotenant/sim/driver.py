@@ -117,11 +117,11 @@ class Simulation:
             about = self.profile, experiment.cluster, start, experiment.seed
             self.serving = Serving(experiment.services, self.state, *about)
             speeds, guard = self.serving.rates(speeds), self.serving.guard
-        rule = self._rule()
+        rule = self.rule()
         self.engine = Engine(self.state, self.policy, rule, known, speeds, self.allocation, defrag, care, guard)
         self.transitions: list[tuple[float, Transition]] = []  # in order, where they are to be written down
         self.state.x[col.LOGGING] = int(experiment.transitions)
-        self._watch = None if shared is None or belief is None else PairWatch(belief, shared)
+        self.watch = None if shared is None or belief is None else PairWatch(belief, shared)
         if experiment.compiled if experiment.compiled is not None else is_large(self.work, experiment.cluster):
             jit.enable()
 
@@ -165,7 +165,8 @@ class Simulation:
         self.true_stages = None if measured and logged is None else self.stages
         return state
 
-    def _rule(self) -> Rule:
+    def rule(self) -> Rule:
+        """The policy as data, with what is known of finished jobs by now."""
         context = self.context
         if self.traits.learns:
             ended = self.state.i[:, col.STATE] == col.FINISHED
@@ -207,8 +208,8 @@ class Simulation:
                 if self.elastic is not None:
                     self.elastic.tell(state, now)
                 self.engine.cycle(now)
-                if self._watch is not None and self._watch.look(state):
-                    self.engine.facts = replace(self.engine.facts, pair=self._watch.belief.table())
+                if self.watch is not None and self.watch.look(state):
+                    self.engine.facts = replace(self.engine.facts, pair=self.watch.belief.table())
                 loop.settle_decision(state, now)
                 self._write_down()
                 if self.power is not None:
@@ -226,7 +227,7 @@ class Simulation:
                 return bool(code == loop.FINISHED_ALL)
             elif self.traits.learns and state.x[col.N_FINISHED] >= self._learned + LEARN_EVERY:
                 self._learned = int(state.x[col.N_FINISHED])
-                self.engine.rule = self._rule()
+                self.engine.rule = self.rule()
                 state.hot[col.H_BELOW] = -1.0
             if self._following is not None:
                 self._tell(self._following.behind(), PART)

@@ -26,6 +26,7 @@ from cotenant.engine.observe import places_of
 from cotenant.journal.memory import MemoryJournal, MemoryStore
 from cotenant.service.core import CoreService
 from cotenant.service.facade import Caller, Role
+from cotenant.service.failure_rule import FailureRule
 from cotenant.service.options import Options
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.decision import Act
@@ -40,16 +41,17 @@ from cotenant.testing.truth import TrueWorld, Truth
 Stream = list[tuple[float, Transition]]
 _CALLER = Caller("root", Role.ADMIN)
 _MOST_LOOKS = 50  # at one instant
+_NEVER = FailureRule.parse("never")  # in a simulation failures of jobs speak against no node
 
 
 class TrueSession(Session):
     """A live session that believes what a simulation believes, and writes down what is decided."""
 
-    def __init__(self, run: LiveRun, *args: Any) -> None:
+    def __init__(self, run: LiveRun, *args: Any, **parts: Any) -> None:
         self._run, self._known = run, Simulation(replace(run.experiment, transitions=True))
         self._told_s = -inf
         costs = run.experiment.stop_costs
-        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0))
+        super().__init__(*args, costs=replace(costs, save_s=inf if costs.lags else 0.0), **parts)
         self.tables.set_speeds(self._known.state.speed)
         facts = replace(self._known.engine.facts, rates=None)
         rates, defrag = self._known.engine.rates, self.engine.defrag
@@ -59,7 +61,7 @@ class TrueSession(Session):
     def begin(self, options: Options) -> Rule:
         """As the simulation begins."""
         self._policy = self._known.policy
-        return self._known._rule()
+        return self._known.rule()
 
     def beliefs(self, options: Options) -> LiveBeliefs:
         """Those of the simulation."""
@@ -79,7 +81,7 @@ class TrueSession(Session):
         decision = super().decide(events, now_s)
         assert decision is not None
         self._run.take(decision, self.tables.state.f[:, col.WARM])
-        watch = self._known._watch
+        watch = self._known.watch
         if watch is not None and decision.asked and watch.look(self.tables.state):
             self.engine.facts = replace(self.engine.facts, pair=watch.belief.table())
         return decision
@@ -98,7 +100,10 @@ class TruePlanner(Planner):
     ) -> Session:
         """One that believes what the simulation believes."""
         book, options = book or self._store.book, self._options
-        return TrueSession(self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept)
+        return TrueSession(
+            self._run, policy, nodes, book, self._reports, options, self._may_suspend, now_s, kept,
+            openings=self._openings,
+        )  # fmt: skip
 
     def _acts(self, session: Session, decision: Decision) -> list[Act]:
         """Who changes its size at once leaves and starts in the same look; one whose new workers join goes on."""
@@ -125,7 +130,7 @@ class LiveRun:
             MemoryJournal(MemoryStore(), clock=self._clock), self.world, home=home, policy=experiment.policy,
             grace_s=1e9, clock=self._clock, inline=True, budget_s=1e9, check_invariants=True,
             round_s=experiment.round_s, max_suspended=costs.most_suspended if costs.suspends else 0,
-            defrag=experiment.defrag, planner=lambda core: TruePlanner(self, core),
+            defrag=experiment.defrag, failure_rule=_NEVER, planner=lambda core: TruePlanner(self, core),
         )  # fmt: skip
         self.service.reconcile()
 

@@ -16,10 +16,17 @@ from cotenant.core.jobspec import parse_job
 from cotenant.core.reasons import Cause, Reason
 from cotenant.journal import Entry
 from cotenant.journal.memory import MemoryJournal, MemoryStore
-from cotenant.service.asked import Which
 from cotenant.service.desk.admin import Admin
 from cotenant.service.desk.desk import Desk
-from cotenant.service.facade import Caller, ClusterDesk, Conflict, JobDesk, NotFound, Role, Unavailable, WhatIfWatch
+from cotenant.service.facade import (
+    Caller,
+    Conflict,
+    NotFound,
+    Role,
+    Unavailable,
+    WhatIfWatch,
+    Which,
+)
 from cotenant.service.forecasts.background import Forecasts
 from cotenant.service.forecasts.foretold import Foretold
 from cotenant.service.store.store import Store
@@ -80,11 +87,9 @@ class Office:
         self.disk, self.others, self.now_s = MemoryStore(), Others(), 1000.0
         self.store = Store(MemoryJournal(self.disk), lambda: self.now_s)
         self.forecasts = Forecasts(self.store, self.others, self.others.of, 5.0, self.others)
-        self.desk: JobDesk = Desk(self.store, self.others, self.others, self.others.of, self.forecasts)
+        self.desk = Desk(self.store, self.others, self.others, self.others.of, self.forecasts)
         self.ready = False
-        self.admin: ClusterDesk = Admin(
-            self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready
-        )
+        self.admin = Admin(self.store, self.others, self.others, home, dict.fromkeys(COUNTERS, 0.0), lambda: self.ready)
 
     def submit(self, caller: Caller = ADMIN, **fields: Any) -> str:
         return self.desk.submit(caller, [parse_job({"run": "true", **fields})])[0][0]

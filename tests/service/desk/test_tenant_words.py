@@ -10,7 +10,7 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause, Reason, TenantFacts
 from cotenant.core.tenants import Tree
-from cotenant.service.desk.tenant_words import explained
+from cotenant.service.desk.tenant_reasons import explained
 from cotenant.service.facade import Caller, Role
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import STOP, Attempt, LiveJob

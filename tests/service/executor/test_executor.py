@@ -170,7 +170,7 @@ def test_a_job_that_will_not_wake_is_killed_and_starts_again(rig: PartsRig, monk
     rig.does(Act("resume", job))
     rig.ticks(2)
     assert rig.state(job) == "pending"
-    assert rig.book.costs.of("job", "suspend").lost_s > 0
+    assert rig.book.costs.of("suspend").lost_s > 0
 
 
 def test_acts_that_come_too_late_are_handed_back(rig: PartsRig) -> None:

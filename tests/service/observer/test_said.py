@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from cotenant.runtime.protocol import Checkpoint, Hello, Progress, Restored
+from cotenant.service.observer.report_columns import LEFT, MEAN, SAVES, SPREAD, TENURE, TOTAL
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TENURE, TOTAL
 
 
 def _speak(reports: Reports, job: str, step: int, total: int | None = 1000) -> None:

@@ -10,7 +10,7 @@ import effort
 from cotenant.backends.base import Observed
 from cotenant.core.jobspec import parse_job
 from cotenant.journal import Record
-from cotenant.service.observer.sight import WHOLE_EVERY, Sight, alive, is_settled, owner
+from cotenant.service.observer.sight import WHOLE_EVERY, Sight, is_settled, owner
 from cotenant.service.store.book import Book
 
 GPUS = (("n0", (0,)),)
@@ -109,7 +109,7 @@ def test_nobody_is_forgotten(seed: int) -> None:
         for key, item in world.items():
             job_of = owner(diary.book, key)
             assert key in told or (job_of is not None and is_settled(job_of, item))
-        assert found.absent == {job.key for job in alive(diary.book)} - world.keys()
+        assert found.absent == {job.key for job in diary.book.alive()} - world.keys()
         settled(sight, diary.book, found.items)
 
 

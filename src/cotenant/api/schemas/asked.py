@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validat
 from cotenant.api.limits import MOST_JOBS
 from cotenant.api.schemas.parameters import LABEL, NAME, POLICY, TEXT, Texts
 from cotenant.core.lifecycle import JobState
-from cotenant.service.asked import Which
-from cotenant.service.facade import Role
+from cotenant.service.facade import Role, Which
 
 _AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]}
 _WHOLE = {"type": "integer", "minimum": 0, "maximum": 10**9}

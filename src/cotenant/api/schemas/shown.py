@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 from pydantic import BaseModel, create_model
 
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, JobOutcome, NodeStatus, Role, TokenInfo
-from cotenant.service.window import NodeWindow
+from cotenant.service.node_windows import NodeWindow
 
 _M = TypeVar("_M", bound=BaseModel)
 

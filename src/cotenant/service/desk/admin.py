@@ -12,24 +12,25 @@ from cotenant.journal import Entry
 from cotenant.service.accounts.metrics import tenant_metrics
 from cotenant.service.accounts.share import ShareBoard
 from cotenant.service.desk import views as shown
-from cotenant.service.desk.parts import Machines, PlannerAnswers
+from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.windows import checked
 from cotenant.service.facade import Caller, Conflict, NodeStatus, NotFound, Role, TokenInfo, Unavailable
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.observer.usage import Usage
+from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.store.store import Store
 from cotenant.service.store.tokens import Keyring, last_admin, new_token
-from cotenant.service.window import NodeWindow
 
 
 class Admin:
-    """The one implementation of `cotenant.service.facade.Cluster`. `home`: the folder in which it writes copies.
+    """Nodes, policy, tokens, numbers. `home`: the folder in which it writes copies.
 
     `counters` are the other parts' numbers, and `is_ready` says whether they have reconciled with what really runs.
     `shut_down` ends the service.
     """
 
     def __init__(
-        self, store: Store, planner: PlannerAnswers, machines: Machines, home: Path,
+        self, store: Store, planner: PlannerPart, machines: Machines, home: Path,
         counters: Mapping[str, float], is_ready: Callable[[], bool],
         shut_down: Callable[[str], None] = lambda jobs: None, usage: Usage | None = None,
         board: ShareBoard | None = None,
@@ -40,7 +41,7 @@ class Admin:
         self._keys = Keyring(lambda: store.book.tokens)
 
     def nodes(self, caller: Caller) -> list[NodeStatus]:
-        """See the facade."""
+        """All nodes."""
         view = self._store.view()
         statuses = shown.node_statuses(self._machines.nodes(), view, self._store.clock(), self._usage)
         if not caller.tenant:
@@ -49,7 +50,7 @@ class Admin:
         return [replace(status, jobs=tuple(job for job in status.jobs if job in mine)) for status in statuses]
 
     def drain(self, caller: Caller, node: str, undo: bool = False) -> None:
-        """See the facade."""
+        """Let nothing new start on a node (admin); or undo that, and excuse what is wrong with it."""
         caller.must_be(Role.ADMIN)
         if node not in {item.name for item in self._machines.nodes()}:
             raise NotFound(f"there is no node '{node}'")
@@ -61,11 +62,11 @@ class Admin:
         self._machines.wake()
 
     def windows(self, caller: Caller) -> list[NodeWindow]:
-        """See the facade."""
+        """Maintenance and reservations to come or in force."""
         return sorted(self._store.view().windows.values(), key=lambda window: (window.from_s, window.id))
 
     def add_window(self, caller: Caller, window: NodeWindow, gpus: int = 0) -> NodeWindow:
-        """See the facade."""
+        """Shut nodes for a time (admin). Its id is given; `gpus`: as many nodes as it takes to have so many."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
             book = self._store.book
@@ -76,7 +77,7 @@ class Admin:
         return made
 
     def remove_window(self, caller: Caller, window: str) -> None:
-        """See the facade."""
+        """Give nodes back before their time is over (admin)."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
             if window not in self._store.book.windows:
@@ -85,11 +86,11 @@ class Admin:
         self._machines.wake()
 
     def policy(self) -> str:
-        """See the facade."""
+        """The live policy."""
         return self._store.book.policy
 
     def set_policy(self, caller: Caller, policy: str) -> None:
-        """See the facade."""
+        """Change the live policy (admin)."""
         caller.must_be(Role.ADMIN)
         if ".py" in policy.split(":", 1)[0]:
             raise InputError("a policy from a file can only be set when the service starts: cotenant serve --policy")
@@ -98,7 +99,7 @@ class Admin:
         self._machines.wake()
 
     def tokens(self, caller: Caller) -> list[TokenInfo]:
-        """See the facade."""
+        """All tokens (admin)."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
             return [self._keys.shown(row) for row in self._store.book.tokens.values()]
@@ -107,7 +108,7 @@ class Admin:
         self, caller: Caller, name: str, role: Role, tenant: str, *,
         scopes: tuple[str, ...] = (), lasts_s: float | None = None,
     ) -> tuple[TokenInfo, str]:  # fmt: skip
-        """See the facade."""
+        """A new token and its secret, which is shown this once (admin). `lasts_s`: for so long."""
         caller.must_be(Role.ADMIN)
         expires_s = None if lasts_s is None else self._store.clock() + lasts_s
         data, secret = new_token(name, role, tenant, scopes, expires_s)
@@ -116,7 +117,7 @@ class Admin:
             return self._keys.shown(self._store.book.tokens[data["id"]]), secret
 
     def revoke_token(self, caller: Caller, token: str, *, force: bool = False) -> None:
-        """See the facade."""
+        """Make a token useless at once (admin); the last of an admin only by force."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
             rows = self._store.book.tokens
@@ -127,15 +128,15 @@ class Admin:
             self._store.write([Entry("revoke", data={"id": token})])
 
     def authenticate(self, secret: str) -> Caller | None:
-        """See the facade."""
+        """Whose secret this is, in time that tells nothing of others. Never waits."""
         return self._keys.whose(secret, self._store.clock())
 
     def holder(self, token: str) -> Caller | None:
-        """See the facade."""
+        """Whose token of this id is, while it is good. Never waits."""
         return self._keys.holder(token, self._store.clock())
 
     def prove(self, hint: str, nonce: str, address: str) -> str:
-        """See the facade."""
+        """That this is the service of the token of this hint (`cotenant.core.proof`); '' if not. Never waits."""
         return self._keys.prove(hint, nonce, address, self._store.clock())
 
     def save_uses(self) -> None:
@@ -145,7 +146,7 @@ class Admin:
                 self._store.write([Entry("used", data={"id": name, "at_s": at_s}) for name, at_s in uses.items()])
 
     def backup(self, caller: Caller, path: str) -> None:
-        """See the facade."""
+        """A consistent copy of the journal at a new file under the service's own folder (admin)."""
         caller.must_be(Role.ADMIN)
         folder = (self._home / "backups").resolve()
         target = (folder / path).resolve()
@@ -157,22 +158,22 @@ class Admin:
         self._store.journal.backup(target)
 
     def shut_down(self, caller: Caller, jobs: str) -> None:
-        """See the facade."""
+        """End the service (admin): `keep` leaves its jobs running, `stop` has them save and wait for the next start."""
         caller.must_be(Role.ADMIN)
         self._shut_down(jobs)
 
     def metrics(self) -> dict[str, float]:
-        """See the facade."""
+        """Numbers for Prometheus: name (with labels in braces) -> value."""
         view, nodes = self._store.view(), self._machines.nodes()
         tenants = tenant_metrics(self._board.picture()) if self._board is not None else {}
         return {**shown.metrics(view, nodes, self._counters, self._store.clock(), self._usage), **tenants}
 
     def ready(self) -> bool:
-        """See the facade."""
+        """Whether it has reconciled with what really runs."""
         return self._is_ready()
 
     def trouble(self) -> str:
-        """See the facade."""
+        """Why it takes no changes just now: not reconciled yet, journal full or away. Empty when it is ready."""
         if not self.ready():
             return "it has not compared its journal with what really runs yet"
         return self._store.journal.trouble

@@ -9,10 +9,9 @@ from cotenant.core.errors import CotenantError, InputError, unknown
 from cotenant.core.jobspec import changed_fields
 from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.journal import Entry
-from cotenant.service.asked import Which
 from cotenant.service.desk import selecting
-from cotenant.service.desk.parts import Machines
-from cotenant.service.facade import Caller, Conflict, Role
+from cotenant.service.desk.machines import Machines
+from cotenant.service.facade import Caller, Conflict, Role, Which
 from cotenant.service.store.job import KILL, PAST, LiveJob
 from cotenant.service.store.store import Store
 

@@ -17,15 +17,15 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
 from cotenant.service.accounts.share import ShareBoard
-from cotenant.service.asked import EVERY, Which
 from cotenant.service.desk import changing, selecting
 from cotenant.service.desk import views as shown
 from cotenant.service.desk.deadlines import deadline_of, with_deadline
-from cotenant.service.desk.parts import Machines, PlannerAnswers, ReportedProgress, ToldEnds
+from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.serving import standing
 from cotenant.service.desk.submitting import ANYTHING, Rules, Submissions, again
-from cotenant.service.desk.tenant_words import explained
+from cotenant.service.desk.tenant_reasons import explained
 from cotenant.service.facade import (
+    EVERY,
     Caller,
     Conflict,
     EventInfo,
@@ -36,17 +36,21 @@ from cotenant.service.facade import (
     NotFound,
     Role,
     WhatIfWatch,
+    Which,
 )
+from cotenant.service.forecasts.background import Forecasts
 from cotenant.service.forecasts.evaluate import evaluate, points_of
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.observer.report import Report
 from cotenant.service.observer.usage import Usage
+from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
 
 
 class Desk:
-    """The one implementation of `cotenant.service.facade.Jobs`.
+    """What people ask of jobs.
 
     `report` gives the newest report of a job, `told` what is foretold of it, `usage` what it uses, `board` how tenants
     stand.
@@ -57,10 +61,10 @@ class Desk:
     def __init__(
         self,
         store: Store,
-        planner: PlannerAnswers,
+        planner: PlannerPart,
         machines: Machines,
-        report: Callable[[str], ReportedProgress | None],
-        told: ToldEnds,
+        report: Callable[[str], Report | None],
+        told: Forecasts,
         rules: Rules = ANYTHING,
         usage: Usage | None = None,
         board: ShareBoard | None = None,
@@ -74,14 +78,21 @@ class Desk:
         self._changes, self._most_priority = changing.JobChanges(store, machines), rules.most_priority
 
     def submit(self, caller: Caller, specs: list[JobSpec], key: str = "", asked: str = "") -> list[list[str]]:
-        """See the facade."""
+        """Durable when it returns: the ids per spec, several for an array, in order of its indexes.
+
+        The same `key` from the same caller within a day gives the same ids and submits nothing; `asked` is a digest
+        of the request, and another one under the same key is a `Conflict`.
+        """
         caller.must_be(Role.USER)
         ids = self._submissions.take(caller, specs, key, asked)
         self._machines.wake()
         return ids
 
     def jobs(self, caller: Caller, which: Which = EVERY, *, limit: int = 1000, skip: int | None = None) -> JobList:
-        """See the facade."""
+        """Jobs that the caller may see, newest last; without spec and attempts.
+
+        Of more than `limit`: those on GPUs, then suspended, next in line, last ended; with `skip` the next in order.
+        """
         view = self._store.view()
         found = [*selecting.chosen(view, caller, which)][skip or 0 :]
         some = selecting.first(found, limit) if skip is None else found[:limit]
@@ -90,13 +101,13 @@ class Desk:
         return listed
 
     def job(self, caller: Caller, job: str) -> JobInfo:
-        """See the facade."""
+        """One job with spec and attempts."""
         name = self._find(caller, job).id
         view = self._store.around(name)
         return self._shown(view.jobs[name], view, caller.tenant, whole=True)
 
     def history(self, caller: Caller) -> Iterator[JobInfo]:
-        """See the facade."""
+        """Finished jobs, oldest first."""
         view = self._store.view()
         ended = (job for job in view.jobs.values() if job.finished and caller.sees(job.tenant))
         return (self._shown(job, view, caller.tenant, whole=True) for job in ended)
@@ -112,7 +123,7 @@ class Desk:
         return replace(info, service=standing(job, view, self._report))
 
     def why(self, caller: Caller, job: str) -> dict[str, Any]:
-        """See the facade. Only the planner knows why a job waits that could start."""
+        """The reason of one job, as `Reason.as_dict`. Only the planner knows why a job waits that could start."""
         name, now_s = self._find(caller, job).id, self._store.clock()
         view, nodes = self._store.around(name), self._machines.nodes()
         found = view.jobs[name]
@@ -131,13 +142,17 @@ class Desk:
         return {"job": name, "at_s": now_s, "cause": str(Cause.CAPACITY), "text": text}
 
     def deadline(self, caller: Caller, job: str) -> dict[str, Any]:
-        """See the facade."""
+        """What the policy has told of a job's deadline: `unanswered` until its first decision with the job."""
         name = self._find(caller, job).id
         view = self._store.around(name)
         return deadline_of(view, self._machines.nodes(), view.jobs[name], self._store.clock())
 
     def whatif(self, caller: Caller, policies: list[str], watch: WhatIfWatch | None = None) -> dict[str, Any]:
-        """See the facade."""
+        """Per job the expected finish now and under each policy: {"now": p, "jobs": [{"id":, p: seconds|None}]}.
+
+        "forecasts" of a job has its intervals by policy. `watch` is kept up to date. Policies for which time was up
+        are named under "partial".
+        """
         view = self._store.view()
         names = list(dict.fromkeys([view.policy, *policies]))
         watch = watch or WhatIfWatch()
@@ -152,7 +167,7 @@ class Desk:
         return {**answer, "jobs": rows, "assumed": assumed, "assumed_s": UNKNOWN_DURATION_S}
 
     def evaluation(self, caller: Caller) -> dict[str, Any]:
-        """See the facade."""
+        """How right forecasts were: errors by moment and policy, calibration, and forecasts one by one."""
         view = self._store.view()
         points = points_of(job for job in view.jobs.values() if caller.sees(job.tenant))
         return evaluate(points, view.calibration)
@@ -160,7 +175,7 @@ class Desk:
     def events(
         self, caller: Caller, job: str = "", after: int = 0, limit: int = 1000, newest: bool = False
     ) -> list[EventInfo]:
-        """See the facade."""
+        """History of one job, or of everything the caller may see: the oldest `limit` of it, or the newest."""
         name = self._find(caller, job).id if job else ""
         records: Iterable[Record] = self._store.story(name) if name else self._store.journal.read(after)
         told = (record for record in records if record.seq > after and self._told(caller, record))
@@ -176,20 +191,20 @@ class Desk:
         return owner is not None and caller.sees(owner.tenant)
 
     def wait_events(self, after: int, timeout_s: float) -> int:
-        """See the facade."""
+        """Block until the journal is past `after` or time is up; its last number."""
         return self._store.wait_beyond(after, timeout_s)
 
     def open_log(self, caller: Caller, job: str, stream: Stream = "stdout", attempt: int = 0) -> LogReader | None:
-        """See the facade."""
+        """The output of an attempt (0: the newest); None before there is one."""
         key = _attempt(self._find(caller, job), attempt)
         return self._machines.open_log(key, stream) if key else None
 
     def open_times(self, caller: Caller, job: str, attempt: int) -> LogTimes:
-        """See the facade."""
+        """When the output of an attempt came."""
         return self._machines.open_times(_attempt(self._find(caller, job), attempt))
 
     def open_channel(self, caller: Caller, job: str, asked: ChannelSpec) -> Channel:
-        """See the facade."""
+        """A way into a job that runs (a program beside it, its terminal, a port); `Conflict` where there is none."""
         caller.must_be(Role.USER)
         found = self._find(caller, job)
         if not caller.is_of(found.tenant):
@@ -202,29 +217,29 @@ class Desk:
             raise Conflict(f"job {job}: {error}") from None
 
     def cancel(self, caller: Caller, job: str, force: bool = False) -> None:
-        """See the facade."""
+        """Ask a job to end for good. Cancelling a cancelled job is fine; a finished one is a `Conflict`."""
         self._changes.one(caller, job, changing.cancel(force), but=JobState.CANCELLED)
 
     def hold(self, caller: Caller, job: str) -> None:
-        """See the facade."""
+        """Keep a pending job from starting; a running one is preempted and then held."""
         self._changes.one(caller, job, changing.hold)
 
     def resume(self, caller: Caller, job: str) -> None:
-        """See the facade."""
+        """Let a held job go on."""
         self._changes.one(caller, job, changing.resume)
 
     def requeue(self, caller: Caller, job: str) -> None:
-        """See the facade."""
+        """Stop a job and let it wait again."""
         self._changes.one(caller, job, changing.requeue)
 
     def set(self, caller: Caller, job: str, changes: dict[str, Any]) -> None:
-        """See the facade."""
+        """Change priority, deadline, max_runtime, retries, name or expected of a job that has not ended."""
         self._changes.one(caller, job, self._settings(caller, changes, f"job {job}"))
 
     def change(
         self, caller: Caller, verb: str, which: Which, *, force: bool = False, changes: dict[str, Any] | None = None
     ) -> list[JobOutcome]:
-        """See the facade."""
+        """Cancel, hold, resume, requeue or set all jobs that are meant; one that refuses does not stop the others."""
         simple = {"hold": changing.hold, "resume": changing.resume, "requeue": changing.requeue}
         if verb == "cancel":
             done = self._changes.many(caller, which, changing.cancel(force), but=JobState.CANCELLED)
@@ -240,7 +255,7 @@ class Desk:
         return [JobOutcome(name, error, infos.get(name)) for name, error in done.items()]
 
     def resubmit(self, caller: Caller, which: Which, changes: dict[str, Any]) -> list[list[str]]:
-        """See the facade."""
+        """New jobs like these, but for some fields; elements of an array become one. Their ids as of `submit`."""
         caller.must_be(Role.USER)
         found = list(selecting.chosen(self._store.view(), caller, which))
         ids = self._submissions.take(caller, again(caller, found, changes), "", "")

@@ -9,8 +9,7 @@ from typing import Protocol
 
 from cotenant.core.jobspec import indexes_of
 from cotenant.core.lifecycle import ON_GPUS, JobState
-from cotenant.service.asked import Which
-from cotenant.service.facade import Caller, NotFound
+from cotenant.service.facade import Caller, NotFound, Which
 from cotenant.service.store.job import LiveJob
 
 _ELEMENT = re.compile(r"([0-9]{1,18})[._](?:([0-9]{1,9})|\[([0-9,-]{1,2000})\])")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cotenant.service.desk.parts import ReportedProgress
+from cotenant.service.observer.report import Report
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.replicas import P99_MS, REQUESTS, REQUESTS_PER_S, WITHIN, is_scaled, let_in, service_of
 from cotenant.service.store.view import BookView
 
 
-def standing(job: LiveJob, view: BookView, report_of: Callable[[str], ReportedProgress | None]) -> dict[str, Any]:
+def standing(job: LiveJob, view: BookView, report_of: Callable[[str], Report | None]) -> dict[str, Any]:
     """Of the whole service that a replica is of.
 
     `replicas` answer, `wanted` should; rate and latency (the worst replica) are of the last seconds, `requests` and

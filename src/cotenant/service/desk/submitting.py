@@ -17,7 +17,7 @@ from cotenant.journal import Entry
 from cotenant.service.admission import Admission, demand_of
 from cotenant.service.desk import selecting
 from cotenant.service.desk.changing import check_priority, check_weight
-from cotenant.service.desk.parts import Machines
+from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.user_limits import LimitedUsers, check_size
 from cotenant.service.facade import Caller, Conflict, NotFound, Role, TooMany
 from cotenant.service.notify.settings import NOBODY, NotifySettings

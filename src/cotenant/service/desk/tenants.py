@@ -11,7 +11,7 @@ from cotenant.core.cluster import NodeGroup
 from cotenant.core.errors import InputError, unknown
 from cotenant.core.tenants import Tenant, Tree, tenant_as_dict, tenant_from_dict
 from cotenant.journal import Entry
-from cotenant.service.desk.parts import Machines
+from cotenant.service.desk.machines import Machines
 from cotenant.service.desk.tenant_rights import administered, check_rights
 from cotenant.service.facade import Caller, Conflict, NotFound, Role
 from cotenant.service.node_marks import matched
@@ -22,18 +22,18 @@ _IN_PARTS = ("limits", "guaranteed_by_type")  # fields that are mappings: what i
 
 
 class LiveTenants:
-    """The one implementation of `cotenant.service.facade.TenantDesk`."""
+    """The tree of tenants. Changes hold from the next decision on."""
 
     def __init__(self, store: Store, machines: Machines) -> None:
         self._store, self._machines = store, machines
 
     def known(self, caller: Caller) -> Caller:
-        """See the facade. Asked without the lock: a tree is replaced as a whole."""
+        """The caller with the tenants that he administers. Never waits: a tree is replaced as a whole."""
         found = administered(self._store.book.tenants.tree, caller)
         return replace(caller, administers=found) if found != caller.administers else caller
 
     def tenants(self, caller: Caller) -> dict[str, Any]:
-        """See the facade."""
+        """All tenants, what each holds now, how past use counts, and what is said of nodes."""
         view = self._store.view()
         now, tree = view.tenants, view.tenants.tree or Tree()
         gpus: Counter[str] = Counter()
@@ -41,7 +41,7 @@ class LiveTenants:
         for job in view.active:
             on = job.id in view.on_gpus
             (running if on else pending)[job.tenant] += 1
-            gpus[job.tenant] += sum(len(indexes) for _, indexes in job.last.gpus) if on else 0
+            gpus[job.tenant] += job.size if on else 0
         declared = [tenant.name for tenant in tree.tenants]
         names = [*declared, *sorted({*running, *pending} - {*declared})]
         rows = [
@@ -56,7 +56,7 @@ class LiveTenants:
     # -- changes -------------------------------------------------------------------------------------------------
 
     def add(self, caller: Caller, name: str, parent: str, fields: dict[str, Any]) -> str:
-        """See the facade."""
+        """A new tenant, with fields as in the cluster file; what was done, in words."""
         with self._store.lock:
             tree = self._tree
             if name in tree:
@@ -65,7 +65,7 @@ class LiveTenants:
         return f"{name}: added" + (f" under {parent}" if parent else "")
 
     def set(self, caller: Caller, name: str, fields: dict[str, Any]) -> str:
-        """See the facade."""
+        """Other fields of a tenant; None: as by default. Limits and GPU types are changed one by one."""
         with self._store.lock:
             old = self._one(name)
             fields = dict(fields)
@@ -75,14 +75,14 @@ class LiveTenants:
         return f"{name}: {told(old, new)}"
 
     def remove(self, caller: Caller, name: str) -> str:
-        """See the facade."""
+        """Take a tenant away that has no children and no unfinished jobs."""
         with self._store.lock:
             self._one(name)
             self._write(caller, self._tree.without(name))
         return f"{name}: removed"
 
     def share(self, caller: Caller, fields: dict[str, Any]) -> str:
-        """See the facade."""
+        """How past use counts and how soon GPUs come back: half_life, min_run, reserve_after (admin)."""
         caller.must_be(Role.ADMIN)
         with self._store.lock:
             now = self._tree.as_dict()
@@ -92,7 +92,7 @@ class LiveTenants:
         return f"fair_share: {', '.join(f'{key} {value}' for key, value in fields.items())}"
 
     def replace(self, caller: Caller, tree: dict[str, Any], groups: list[dict[str, Any]]) -> tuple[str, list[str]]:
-        """See the facade."""
+        """The tree and groups of nodes of a cluster file (admin); what was done, and what of it matches no node."""
         caller.must_be(Role.ADMIN)
         made = Tree.from_dict(tree, "cluster file")
         return self.take(caller, made, [NodeGroup(**_tuples(group)) for group in groups])
@@ -134,7 +134,7 @@ class LiveTenants:
 
     def _check_removed(self, old: Tree, new: Tree, base: BookTenants) -> None:
         for name in (tenant.name for tenant in old.tenants if tenant.name not in new):
-            if count := self._store.book.users.unfinished(name):
+            if count := sum(jobs for (tenant, _), jobs in self._store.book.unfinished.items() if tenant == name):
                 jobs = "1 job that has" if count == 1 else f"{count} jobs that have"
                 raise Conflict(f"tenant '{name}' has {jobs} not ended: let them end or cancel them first")
         for node, mark in base.nodes.items():

@@ -14,8 +14,8 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.reasons import moment
 from cotenant.core.tenants import Tenant, Tree
 from cotenant.service.facade import TooMany
+from cotenant.service.store.job import User
 from cotenant.service.store.store import Store
-from cotenant.service.store.user_counts import User
 
 HOUR_S = 3600.0
 
@@ -65,7 +65,7 @@ class LimitedUsers:
                 self._on_way[tenant, user] -= count
 
     def _check_pending(self, tenant: str, user: str, count: int, most: int) -> None:
-        have = self._store.book.users.of(tenant, user).pending + self._on_way[tenant, user]
+        have = self._store.book.waiting[tenant, user] + self._on_way[tenant, user]
         if have + count > most:
             limit = f"a user of tenant '{tenant}' may have {most} jobs waiting, you have {have}"
             asks = f" and ask for {count} more" if count > 1 else ""

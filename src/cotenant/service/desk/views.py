@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import nan
 from typing import Any
 
@@ -12,17 +11,17 @@ from cotenant.backends.base import JobUse, NodeInfo
 from cotenant.core.lifecycle import WAITING, JobState
 from cotenant.core.reasons import Cause
 from cotenant.journal import Record
-from cotenant.service.desk.parts import ReportedProgress
 from cotenant.service.desk.serving import not_needed
 from cotenant.service.facade import AttemptInfo, EventInfo, JobInfo, NodeStatus
 from cotenant.service.forecasts.foretold import Foretold
+from cotenant.service.node_windows import MAINTENANCE
+from cotenant.service.observer.report import Report
 from cotenant.service.observer.usage import Usage
 from cotenant.service.store.book import Book
 from cotenant.service.store.health import KnownFault
 from cotenant.service.store.job import LiveJob, waits_for
 from cotenant.service.store.records import WRITTEN
 from cotenant.service.store.view import BookView
-from cotenant.service.window import MAINTENANCE
 
 _MOST_TEXT = 200
 Granted = Callable[[str], float | None]
@@ -30,11 +29,11 @@ Granted = Callable[[str], float | None]
 
 
 def job_info(
-    job: LiveJob, reason: str, report: ReportedProgress | None, told: Foretold | None, now_s: float, whole: bool,
+    job: LiveJob, reason: str, report: Report | None, told: Foretold | None, now_s: float, whole: bool,
     use: JobUse | None = None,
 ) -> JobInfo:  # fmt: skip
     """One job with what is foretold of it; `whole` adds its spec and attempts."""
-    report = report or (_LastWord(**job.progress) if job.progress else None)
+    report = report or (Report(**job.progress) if job.progress else None)
     expected, told = None, None if job.finished else told
     if told is not None:
         expected = max(told.end_s, now_s)
@@ -67,20 +66,10 @@ def foretold(job: LiveJob, finish: Mapping[str, Foretold | None]) -> dict[str, A
     return {"id": job.id, "name": job.spec.name, **ends, "forecasts": limits}
 
 
-def has_length(job: LiveJob, report: ReportedProgress | None) -> bool:
+def has_length(job: LiveJob, report: Report | None) -> bool:
     """Whether anybody has said how long a job takes."""
     told = report is not None and report.total and report.step_time_s
     return bool(job.spec.expected_s or told) or job.left_s is not None
-
-
-@dataclass(slots=True)
-class _LastWord:
-    """What a job said last, as journaled."""
-
-    step: int | None
-    total: int | None
-    step_time_s: float | None
-    metrics: dict[str, float]
 
 
 def _numbers(metrics: Mapping[str, float | None]) -> dict[str, float]:

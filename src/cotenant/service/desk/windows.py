@@ -8,7 +8,7 @@ from dataclasses import replace
 from cotenant.backends.base import NodeInfo
 from cotenant.core.errors import InputError, unknown
 from cotenant.service.facade import Conflict, NotFound
-from cotenant.service.window import MAINTENANCE, RESERVATION, NodeWindow
+from cotenant.service.node_windows import MAINTENANCE, RESERVATION, NodeWindow
 
 
 def checked(

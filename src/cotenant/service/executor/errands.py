@@ -21,8 +21,8 @@ from cotenant.journal import Entry
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.terms import AgreedTerms, launch_spec
 from cotenant.service.observer import outcomes
+from cotenant.service.observer.cleanup import Cleanup
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.traces import Traces
 from cotenant.service.options import Options
 from cotenant.service.store.job import CONTINUE, KILL, STOP, SUSPEND, LiveJob
 from cotenant.service.store.store import Store
@@ -124,7 +124,7 @@ class Acts:
         terms: AgreedTerms, counters: dict[str, float],
     ) -> None:  # fmt: skip
         self._store, self._backend, self._reports = store, backend, reports
-        self._traces = Traces(backend, options.hook)
+        self._cleanup = Cleanup(backend, options.hook)
         self._options, self._clock, self._hook = options, options.clock, options.hook
         self._limits, self._terms, self._counters = limits, terms, counters
         self.told: set[str] = set()
@@ -136,7 +136,7 @@ class Acts:
         if errand.verb in (SUSPEND, CONTINUE):
             return self._switch(errand)
         if errand.verb == KILL:
-            self._traces.kill(errand.key)
+            self._cleanup.kill(errand.key)
         elif errand.verb == STOP:
             self._terminate(errand)
         elif self._backend.set_limits(errand.key, None, errand.what.cpus, errand.what.mem_gib or None):
@@ -180,12 +180,12 @@ class Acts:
             raise
         except NodeGone as error:
             failed, to = f"launch undone: {error}", "pending"
-            self._traces.forget(errand.key)
+            self._cleanup.forget(errand.key)
             if not self._options.inline:
                 time.sleep(_GONE_S)
         except (InputError, BackendError, OSError) as error:
             failed = f"it could not be started: {error}"
-            self._traces.forget(errand.key)
+            self._cleanup.forget(errand.key)
         with self._store.lock:
             job = self._present(errand)
             if failed and job is not None and job.state == JobState.STARTING:

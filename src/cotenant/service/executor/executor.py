@@ -17,9 +17,9 @@ from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.executor import ahead
 from cotenant.service.executor.errands import AHEAD, LAUNCH, LIMITS, Acts, Errand, Errands
+from cotenant.service.executor.evictions import Evictions
 from cotenant.service.executor.host_limits import HostLimits
 from cotenant.service.executor.ladder import falls_still, may_suspend, next_rung, why_stop
-from cotenant.service.executor.shut_out import ShutOut
 from cotenant.service.executor.stop_times import StopTimes
 from cotenant.service.executor.terms import AgreedTerms
 from cotenant.service.observer.reports import Reports
@@ -197,7 +197,7 @@ class Executor:
     def _press_all(self) -> None:
         """With the lock held."""
         book, now_s = self._store.book, self._clock()
-        out, stops = ShutOut(book, self._nodes(), now_s), list[Entry]()
+        out, stops = Evictions(book, self._nodes(), now_s), list[Entry]()
         going: list[LiveJob] = []
         changed = self._stop_times.due(book, now_s)
         for job in list(book.on_gpus.values()) if out.anybody else changed:
@@ -257,8 +257,7 @@ class Executor:
         """Whoever has GPUs, or stands still on some, is to leave."""
         with self._store.lock:
             book = self._store.book
-            alive = (*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values())
-            going = [job for job in alive if not job.stop_why]
+            going = [job for job in book.alive() if not job.stop_why]
             if going:
                 self._store.write([Entry("stop", job.id, {"why": "shutdown"}) for job in going])
             for job in going:
@@ -269,7 +268,7 @@ class Executor:
         with self._store.lock:
             book, now_s = self._store.book, self._clock()
             for name, since_s in asked.items():
-                job = book.on_gpus.get(name) or book.suspended.get(name) or book.ahead.get(name)
+                job = book.living(name)
                 if job is None:
                     continue
                 if name not in book.on_gpus or now_s > since_s + self._options.grace_s:

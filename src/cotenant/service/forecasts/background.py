@@ -16,7 +16,9 @@ from typing import Any, Protocol
 
 from cotenant.service.facade import Unavailable
 from cotenant.service.forecasts.foretold import NOTHING_FORETOLD, Foretold, Outlook
-from cotenant.service.forecasts.moments import SaidSteps, due, moment_of
+from cotenant.service.forecasts.milestones import due, moment_of
+from cotenant.service.observer.report import Report
+from cotenant.service.planner.interface import PlannerPart
 from cotenant.service.store.store import Store
 from cotenant.service.store.view import BookView
 
@@ -26,14 +28,6 @@ _SAVED_S = 5.0
 _REST_S = 1.0  # for all plays of one answer but the first
 _STALE_S = 60.0  # after which beliefs have changed, though nothing has happened
 _log = logging.getLogger(__name__)
-
-
-class Scenes(Protocol):
-    """Whoever knows what is to be played."""
-
-    def scene(self, policy: str = "") -> Any:
-        """The live state, ready to be played under the live policy."""
-        ...
 
 
 class Foreteller(Protocol):
@@ -70,8 +64,8 @@ class Forecasts:
     def __init__(
         self,
         store: Store,
-        planner: Scenes,
-        report: Callable[[str], SaidSteps | None],
+        planner: PlannerPart,
+        report: Callable[[str], Report | None],
         every_s: float,
         plays: Foreteller,
         steady: Callable[[], float] = time.monotonic,

@@ -163,7 +163,7 @@ def _kind(job: LiveJob) -> str:
 def _used(book: Book) -> dict[str, set[int]]:
     """GPUs that somebody has, or stands still on, or is to have."""
     found: dict[str, set[int]] = {}
-    for job in (*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values()):
+    for job in book.alive():
         for node, gpus in job.last.gpus:
             found.setdefault(node, set()).update(gpus)
     return found

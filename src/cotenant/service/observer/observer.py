@@ -10,10 +10,10 @@ from cotenant.backends.base import Backend, NodeInfo, Observed, Recalls
 from cotenant.core.lifecycle import JobState
 from cotenant.journal import Entry
 from cotenant.service.observer import outcomes
+from cotenant.service.observer.cleanup import Cleanup
 from cotenant.service.observer.health import HealthWatch
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.sight import Sight, alive, is_awake, is_settled, owner
-from cotenant.service.observer.traces import Traces
+from cotenant.service.observer.sight import Sight, is_awake, is_settled, owner
 from cotenant.service.observer.unknown import Lineage, adopted, is_known, refusal
 from cotenant.service.options import Options
 from cotenant.service.store.barriers import kind_of
@@ -38,7 +38,7 @@ class Observer:
         self._store, self._backend, self._reports = store, backend, reports
         self._clock, self._hook, self._unknown_jobs = options.clock, options.hook, options.unknown_jobs
         self._lineage = Lineage(options.home)
-        self._traces = Traces(backend, options.hook)
+        self._cleanup = Cleanup(backend, options.hook)
         self._counters, self._in_flight = counters, in_flight
         self._health = HealthWatch(store, options.failure_rule, backend.capabilities().exact_gpus)
         self.nodes: tuple[NodeInfo, ...] = tuple(backend.nodes())
@@ -51,7 +51,7 @@ class Observer:
         seen = self._backend.observe()
         self._settle_unknown(seen)
         with self._store.lock:
-            untraced = {job.key for job in alive(self._store.book)}.difference(item.key for item in seen)
+            untraced = {job.key for job in self._store.book.alive()}.difference(item.key for item in seen)
         self._undo_launches(untraced)
         with self._store.lock:
             book = self._store.book
@@ -73,8 +73,8 @@ class Observer:
             if not store.book.lineage:
                 store.write([Entry("lineage", data={"id": secrets.token_hex(8)})])
         for item in unknown if self._unknown_jobs == "end" else ():
-            self._traces.kill(item.key)
-            self._traces.forget(item.key)
+            self._cleanup.kill(item.key)
+            self._cleanup.forget(item.key)
         self._lineage.keep(store.book)
 
     def look(self) -> None:
@@ -108,12 +108,12 @@ class Observer:
             self._journal_ends(ended)
             self._give_up_orphans()
         for key in awake:
-            self._traces.suspend(key)
+            self._cleanup.suspend(key)
         for _, item in owned:
             if item.state == "lost" and item.alive:
-                self._traces.kill(item.key)
+                self._cleanup.kill(item.key)
         for job, item in ended:
-            self._traces.forget(item.key)
+            self._cleanup.forget(item.key)
             self._reports.drop(job.id, int(item.key.rsplit("-", 1)[1]))
         self._clear_away(strays)
 
@@ -182,9 +182,9 @@ class Observer:
         if not keys:
             return
         for key in sorted(keys):  # a half-written record, before the end is journaled: afterwards nobody would look
-            self._traces.forget(key)
+            self._cleanup.forget(key)
         with self._store.lock:
-            gone = [job for job in alive(book) if job.key in keys]
+            gone = [job for job in book.alive() if job.key in keys]
             ended = [(job, item) for job in gone if (item := self._recalled(job)) is not None]
             self._journal_ends(ended)
             known = {job.id for job, _ in ended}
@@ -218,9 +218,9 @@ class Observer:
         """What no active job owns is ended; once it has ended, it is forgotten."""
         for item in strays:
             if _over(item):
-                self._traces.forget(item.key)
+                self._cleanup.forget(item.key)
             else:
-                self._traces.kill(item.key)
+                self._cleanup.kill(item.key)
 
 
 def _over(item: Observed) -> bool:

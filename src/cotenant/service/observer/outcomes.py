@@ -46,14 +46,8 @@ class End:
 
     def as_dict(self) -> dict[str, Any]:
         """For the journal."""
-        return {
-            "code": self.code,
-            "signal": self.signal,
-            "at_s": self.at_s,
-            "lost_s": self.lost_s,
-            "failure": self.failure,
-            "gone": self.gone,
-        }
+        names = ("code", "signal", "at_s", "lost_s", "failure", "gone")
+        return {name: getattr(self, name) for name in names}
 
 
 def judge(job: LiveJob, item: Observed, report: Report | None, now_s: float) -> End:
@@ -116,13 +110,9 @@ def _in_vain(job: LiveJob, item: Observed, now_s: float) -> End:
 def _how(item: Observed) -> str:
     if item.state == "lost":
         return item.message or "its process vanished"
-    return (
-        "out of memory"
-        if item.oom
-        else f"signal {item.signal}"
-        if item.signal is not None
-        else f"exit code {item.exit_code}"
-    )
+    if item.oom:
+        return "out of memory"
+    return f"signal {item.signal}" if item.signal is not None else f"exit code {item.exit_code}"
 
 
 def likely_s(at_s: float | None, first_s: float, now_s: float) -> float:

@@ -34,11 +34,11 @@ from cotenant.runtime.protocol import (
     TakeTurns,
 )
 from cotenant.runtime.server import RuntimeServer
-from cotenant.service.observer.holding import Holding
-from cotenant.service.observer.lines import TurnLines
 from cotenant.service.observer.report import Report
-from cotenant.service.observer.said import Said, Words
+from cotenant.service.observer.report_columns import ReportColumns, ReportNews
 from cotenant.service.observer.secret import load_secret
+from cotenant.service.observer.stage_turns import TurnLines
+from cotenant.service.observer.start_barrier import StartBarrier
 
 if TYPE_CHECKING:
     from cotenant.service.store.job import LiveJob
@@ -52,12 +52,12 @@ class Reports:
     """
 
     def __init__(self, home: Path, addresses: Sequence[str], clock: Callable[[], float] = time.time) -> None:
-        self.addresses, self._clock, self.holding, self.lines = tuple(addresses), clock, Holding(), TurnLines()
+        self.addresses, self._clock, self.holding, self.lines = tuple(addresses), clock, StartBarrier(), TurnLines()
         self._known = home / "runtime.addresses"
         self._secret = load_secret(home / "runtime.key")
         self._lock = threading.Lock()
         self._reports: dict[str, Report] = {}
-        self._said = Said()
+        self._said = ReportColumns()
         self._warm: set[str] = set()
         self._stops: dict[str, float] = {}
         self._settings: dict[str, Settings] = {}
@@ -161,7 +161,7 @@ class Reports:
         """The newest report of a job. Asked often, and without the lock: a look-up is one step."""
         return self._reports.get(job)
 
-    def news(self) -> Words:
+    def news(self) -> ReportNews:
         """What those jobs say that have said something since this was asked last."""
         with self._lock:
             return self._said.news()
@@ -266,7 +266,7 @@ def _size(job: LiveJob) -> dict[str, str]:
     """How large this attempt is, how large it was asked to be, and the batch that the job file names."""
     spec = job.spec
     env = {
-        "COTENANT_GPUS": str(sum(len(indexes) for _, indexes in job.last.gpus)),
+        "COTENANT_GPUS": str(job.size),
         "COTENANT_GPUS_ASKED": str(job.asked_gpus or spec.gpus),
     }
     if spec.batch_size:

@@ -46,7 +46,7 @@ class Sight:
         if before % WHOLE_EVERY == 0:
             self._seen, self._last = seen, {item.key: item for item in seen}
             self._restless = set(self._last)
-            self._absent = {job.key for job in alive(book)}.difference(self._last)
+            self._absent = {job.key for job in book.alive()}.difference(self._last)
         else:
             self._follow(seen, changed, book)
         return Concerned([self._last[key] for key in sorted(self._restless)], set(self._absent))
@@ -70,15 +70,9 @@ class Sight:
         self._restless.difference_update(keys)
 
 
-def alive(book: Book) -> list[LiveJob]:
-    """Jobs that have a process, or are about to."""
-    return [*book.on_gpus.values(), *book.suspended.values(), *book.ahead.values()]
-
-
 def owner(book: Book, key: str) -> LiveJob | None:
     """The job whose present attempt this is. One whose end is journaled has no owner: it is only to be cleared."""
-    job_id = key.rsplit("-", 1)[0]
-    job = book.on_gpus.get(job_id) or book.suspended.get(job_id) or book.ahead.get(job_id)
+    job = book.living(key.rsplit("-", 1)[0])
     return job if job is not None and job.key == key else None
 
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Collection, Iterable, Sequence
 
 from cotenant.backends.base import Backend, BackendError, GpuUse, JobUse, Measures, Unreachable
-from cotenant.service.store.job import LiveJob
+from cotenant.service.store.job import LiveJob, cells
 
 SAMPLE_S = 0.5
 _log = logging.getLogger(__name__)
@@ -42,10 +42,10 @@ class Usage:
 
         None where not all of its GPUs are known, or where others are there and nobody can tell whose it is.
         """
-        known, cells = self._at, [(node, index) for node, indexes in job.last.devices for index in indexes]
-        if not cells or not known.keys() >= set(cells):
+        known, mine = self._at, list(cells(job.last.devices))
+        if not mine or not known.keys() >= set(mine):
             return None
-        parts = [self._part(known[cell], job.key, alone) for cell in cells]
+        parts = [self._part(known[cell], job.key, alone) for cell in mine]
         if any(math.isnan(part.busy) for part in parts):
             return None
         return JobUse(job.key, max(part.busy for part in parts), max(part.used_gib for part in parts))

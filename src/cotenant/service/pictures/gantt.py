@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from cotenant.backends.base import NodeInfo
 from cotenant.service.accounts.account import start_up_s, stretches
-from cotenant.service.store.job import Attempt, LiveJob
+from cotenant.service.store.job import Attempt, LiveJob, cells
 
 RUN, START, SUSPENDED = range(3)
 MOST_BARS = 200_000
@@ -47,10 +47,9 @@ def gantt(
         before = len(bars)
         for attempt in job.attempts:
             inside = [bar for bar in bars_of(attempt, now_s) if bar.to_s > from_s and bar.from_s < to_s]
-            for node, indexes in attempt.gpus if inside else ():
-                for index in indexes:
-                    row = rows.setdefault((node, index), len(rows))
-                    bars += [(row, len(told), round(a, 3), round(b, 3), kind) for a, b, kind in inside]
+            for cell in cells(attempt.gpus) if inside else ():
+                row = rows.setdefault(cell, len(rows))
+                bars += [(row, len(told), round(a, 3), round(b, 3), kind) for a, b, kind in inside]
         if len(bars) > before:
             told.append(_told(job))
     left_out = max(len(bars) - most, 0)

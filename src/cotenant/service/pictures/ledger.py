@@ -15,7 +15,7 @@ from typing import Any
 from cotenant.core.lifecycle import JobState
 from cotenant.service.accounts.account import FAILURES, STOPS, SUSPENDED, stretches
 from cotenant.service.facade import Caller
-from cotenant.service.store.job import Attempt, Gpus, LiveJob
+from cotenant.service.store.job import Attempt, Gpus, LiveJob, cells
 
 SOON_S = 15.0  # within which whoever starts on the GPUs of a stopped job is why it was stopped
 _OVER = (str(JobState.SUCCEEDED), str(JobState.CANCELLED))
@@ -51,9 +51,8 @@ class Starts:
         """All stretches of a job."""
         for attempt in job.attempts:
             for from_s, to_s in stretches(attempt, now_s):
-                for node, indexes in attempt.gpus:
-                    for index in indexes:
-                        self._at[node, index].append((from_s, to_s, job.id))
+                for cell in cells(attempt.gpus):
+                    self._at[cell].append((from_s, to_s, job.id))
 
     def sort(self) -> None:
         """To be done once, before it is asked."""
@@ -63,13 +62,12 @@ class Starts:
     def after(self, stop: LedgerStop) -> dict[str, float]:
         """Who came to the GPUs of a stopped job at once, and for how many GPU-seconds."""
         found: dict[str, float] = {}
-        for node, indexes in stop.gpus:
-            for index in indexes:
-                line = self._at[node, index]
-                at = bisect_left(line, (stop.at_s - 0.001, 0.0, ""))
-                for from_s, to_s, job in line[at : at + 4]:
-                    if from_s <= stop.at_s + SOON_S and job != stop.job.id:
-                        found[job] = found.get(job, 0.0) + to_s - from_s
+        for cell in cells(stop.gpus):
+            line = self._at[cell]
+            at = bisect_left(line, (stop.at_s - 0.001, 0.0, ""))
+            for from_s, to_s, job in line[at : at + 4]:
+                if from_s <= stop.at_s + SOON_S and job != stop.job.id:
+                    found[job] = found.get(job, 0.0) + to_s - from_s
         return found
 
 

@@ -11,10 +11,12 @@ from cotenant.core.errors import InputError, unknown
 from cotenant.core.jobspec import JobSpec
 from cotenant.core.tenants import Tree, tenant_as_dict, tenant_from_dict
 from cotenant.service.desk.deadlines import promises
-from cotenant.service.desk.parts import Machines, PlannerAnswers, ToldEnds
+from cotenant.service.desk.machines import Machines
 from cotenant.service.facade import Caller, WhatIfWatch
+from cotenant.service.forecasts.background import Forecasts
 from cotenant.service.forecasts.foretold import Foretold
-from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
+from cotenant.service.planner.interface import PlannerPart
+from cotenant.service.planner.what_if import NOTHING_ELSE, Supposed
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
 from cotenant.service.store.tenants import BookTenants
@@ -43,7 +45,7 @@ class TrialAsked:
 class Trials:
     """Answers questions of this kind."""
 
-    def __init__(self, store: Store, planner: PlannerAnswers, machines: Machines, told: ToldEnds) -> None:
+    def __init__(self, store: Store, planner: PlannerPart, machines: Machines, told: Forecasts) -> None:
         self._store, self._planner, self._machines, self._told = store, planner, machines, told
 
     def answer(self, caller: Caller, asked: TrialAsked, watch: WhatIfWatch) -> dict[str, Any]:

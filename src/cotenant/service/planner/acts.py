@@ -1,7 +1,8 @@
-"""A decision of the engine in the service's words: what to do with which job, on which GPUs, and why."""
+"""What the engine says in rows, in the service's words: acts with their GPUs and reasons, groups, who waits."""
 
 from __future__ import annotations
 
+from cotenant.core import columns as col
 from cotenant.core.decision import Change, Decision, Transition
 from cotenant.service.planner.decision import Act
 from cotenant.service.planner.session import Session
@@ -29,6 +30,15 @@ def lines_of(session: Session) -> tuple[tuple[str, ...], ...]:
     """Groups that take turns, as the last plan has them."""
     names = ([session.name_of(row) for row in line] for line in session.engine.lines)
     return tuple(tuple(name for name in line if name is not None) for line in names)
+
+
+def waiting_line(session: Session | None, now_s: float) -> list[str]:
+    """Names, the first in line first; nobody before the first decision, and under a plan, which has no order."""
+    if session is None or session.busy or session.engine.traits.plans:
+        return []
+    order = session.engine.order(now_s)
+    rows = order[session.engine.state.i[order, col.STATE] == col.WAITING].tolist()
+    return [name for name in map(session.name_of, rows) if name is not None]
 
 
 def _why(transition: Transition) -> str:

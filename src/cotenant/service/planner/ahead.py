@@ -21,12 +21,12 @@ from cotenant.core.view import V_REMAINING, VIEW_COLUMNS
 from cotenant.core.workload import Ints
 from cotenant.engine.next_starts import next_starts
 from cotenant.engine.observe import look
-from cotenant.service.observer.holding import JOB, STEPS
+from cotenant.service.observer.start_barrier import JOB, STEPS
 from cotenant.service.planner.decision import Ahead
 from cotenant.service.planner.session import Session
 from cotenant.service.store.barriers import kind_of
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import Gpus, LiveJob
+from cotenant.service.store.job import Gpus, LiveJob, cells
 from cotenant.service.store.store import Store
 
 START_UP_S = 15.0  # believed, before any was measured
@@ -34,14 +34,9 @@ FURTHEST_S = 120.0  # that the next end may be away
 MOST_ENDS = 8  # of running jobs that are looked ahead to
 MOST_IN_VAIN = 3  # starts ahead of one job that came to nothing
 LONGEST_S = 600.0  # that a process waits for its GPUs before it is ended
-_EARLY, _SLACK_S, _LEAST_S = (
-    1.3,
-    0.5,
-    1e-3,
-)  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
+_EARLY, _SLACK_S = 1.3, 0.5  # times its start-up, and seconds: who is too early waits, who is late costs GPU time
+_LEAST_S = 1e-3
 _ENDED = (None, 9)  # signals: it never came to be, or was killed since it was not needed
-
-Cells = set[tuple[str, int]]
 
 
 class _Coming(NamedTuple):
@@ -73,7 +68,7 @@ class AheadStarts:
             some_wait = bool(book.ahead)
         coming = list(self._next(session, running, some_wait, now_s))
         with lock:
-            chosen, taken = dict[str, Ahead](), Cells()
+            chosen, taken = dict[str, Ahead](), set[tuple[str, int]]()
             for one in coming:
                 job = book.active.get(one.job)
                 if job is None or job.id in chosen:
@@ -81,9 +76,9 @@ class AheadStarts:
                 start_up_s = session.follower.beliefs.phases(job).start_s or START_UP_S
                 soon = one.left_s <= _EARLY * start_up_s + _SLACK_S
                 found = _kept(job, one, soon, now_s) if job.holds else self._new(job, one.gpus, book) if soon else None
-                if found is not None and taken.isdisjoint(_cells(found.gpus)):
+                if found is not None and taken.isdisjoint(cells(found.gpus)):
                     chosen[job.id] = found
-                    taken |= _cells(found.gpus)
+                    taken.update(cells(found.gpus))
             return chosen
 
     def _next(self, session: Session, running: Iterable[str], some_wait: bool, now_s: float) -> Iterator[_Coming]:
@@ -114,8 +109,8 @@ class AheadStarts:
         if job.state != JobState.PENDING or job.stop_why or not _worth_while(job):
             return None
         places = book.barriers.places(kind_of(job.spec, job.tenant, job.user))
-        sizes, mine = {node.name: node for node in self._nodes()}, _cells(gpus)
-        there = [other for other in book.on_gpus.values() if mine & _cells(other.last.gpus)]
+        sizes, mine = {node.name: node for node in self._nodes()}, set(cells(gpus))
+        there = [other for other in book.on_gpus.values() if not mine.isdisjoint(cells(other.last.gpus))]
         strangers = self._apart and any(other.tenant != job.tenant for other in there)
         if not places or strangers or not _host_holds(job, gpus, book, sizes):
             return None
@@ -156,12 +151,7 @@ def _gpus_hold(job: LiveJob, gpus: Gpus, there: Iterable[LiveJob], nodes: dict[s
 def _host_holds(job: LiveJob, gpus: Gpus, book: Book, nodes: dict[str, NodeInfo]) -> bool:
     """Whether its nodes have the memory that it asks for, beside whoever is there."""
     for name, _ in gpus if job.spec.mem_gib else ():
-        there = (one for jobs in (book.on_gpus, book.suspended, book.ahead) for one in jobs.values())
-        used_gib = sum(one.spec.mem_gib for one in there if any(node == name for node, _ in one.last.gpus))
+        used_gib = sum(one.spec.mem_gib for one in book.alive() if any(node == name for node, _ in one.last.gpus))
         if name not in nodes or used_gib + job.spec.mem_gib > nodes[name].mem_gib:
             return False
     return True
-
-
-def _cells(gpus: Gpus) -> Cells:
-    return {(node, index) for node, indexes in gpus for index in indexes}

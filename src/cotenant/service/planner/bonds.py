@@ -12,7 +12,7 @@ from cotenant.core.view import Bonds
 from cotenant.engine.live_rows import LiveRows
 from cotenant.engine.observe import places_of
 from cotenant.service.planner.beliefs import LiveBeliefs
-from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.follower import Follower
 from cotenant.service.store.job import LiveJob
 
 SURE = 0.25  # spread of what is believed of a job's length, beyond which nothing is promised without its owner's word

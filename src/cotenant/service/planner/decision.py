@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf, isfinite, nan
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from cotenant.core.plan import ALONE, Terms
 from cotenant.journal import Entry
-from cotenant.service.store.job import Gpus, LiveJob
+from cotenant.service.store.job import Gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,49 +77,3 @@ class Access(NamedTuple):
 
     labels: tuple[str, ...] = ()
     line: str = ""
-
-
-class OpenNodes(Protocol):
-    """Which nodes are open, and to whom."""
-
-    def labels(self) -> Mapping[str, str]:
-        """What keeps nodes apart from others of their type; most have none."""
-        ...
-
-    def open_to(self, job: LiveJob) -> Access:
-        """Nodes that are open to a job beside those without a label."""
-        ...
-
-    def shut(self, now_s: float) -> set[str]:
-        """Nodes on which nothing may start."""
-        ...
-
-
-class _Everywhere:
-    def labels(self) -> Mapping[str, str]:
-        return {}
-
-    def open_to(self, job: LiveJob) -> Access:
-        return Access()
-
-    def shut(self, now_s: float) -> set[str]:
-        return set()
-
-
-EVERYWHERE: OpenNodes = _Everywhere()
-
-
-class PlannerSteps(Protocol):
-    """What the service asks of a planner."""
-
-    def step(self, now_s: float) -> LiveDecision:
-        """Take in what happened since the last step and decide. Called by the scheduler's thread only."""
-        ...
-
-    def begin_anew(self) -> None:
-        """Forget what was decided: it could not be journaled, or the clock was set. The book says what is true."""
-        ...
-
-    def check(self, policy: str) -> None:
-        """Raise an `InputError` unless there is such a policy and it can decide for these nodes."""
-        ...

@@ -60,19 +60,10 @@ class NodeNumbers:
     ) -> set[tuple[object, ...]]:
         """What makes another cluster: two lists with the same shape have the same numbers."""
         return {
-            (
-                one.name,
-                one.gpu_type,
-                one.gpus,
-                one.out,
-                one.cpus,
-                one.mem_gib,
-                labels.get(one.name, ""),
-                tenants.mark(one.name).dedicated,
-                one.slices,
-            )
+            (one.name, one.gpu_type, one.gpus, one.out, one.cpus, one.mem_gib, labels.get(one.name, ""),
+             tenants.mark(one.name).dedicated, one.slices)
             for one in nodes
-        }
+        }  # fmt: skip
 
     def numbers(self, name: str) -> Sequence[int]:
         """The numbers of a node."""

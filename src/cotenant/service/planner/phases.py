@@ -96,7 +96,7 @@ class Phases:
 
     def _before(self, name: str) -> float | None:
         """As a journal of before has it, which knew only the means of all jobs."""
-        asked, still = self._book.costs.of(rung=ASK), self._book.costs.of(rung=SUSPEND)
+        asked, still = self._book.costs.of(ASK), self._book.costs.of(SUSPEND)
         sums = {
             "save_s": (asked.free_s, asked.taken), "restore_s": (asked.resume_s, asked.resumed),
             "suspend_s": (still.free_s, still.taken), "resume_s": (still.resume_s, still.resumed),

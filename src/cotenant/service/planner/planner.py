@@ -17,30 +17,27 @@ from cotenant.beliefs.trying import Trying
 from cotenant.core.decision import Decision
 from cotenant.core.errors import InputError
 from cotenant.core.jit_later import LATER
-from cotenant.core.plan import ALONE, Terms
 from cotenant.core.reasons import Reason
-from cotenant.core.view import Facts
-from cotenant.policies import Policy, make_policy
+from cotenant.policies import make_policy
 from cotenant.service.accounts.numbers import TenantNumbers
 from cotenant.service.accounts.past import PastUse
 from cotenant.service.executor.ladder import may_suspend
 from cotenant.service.facade import WhatIfWatch
 from cotenant.service.forecasts.foretold import Foretold
+from cotenant.service.observer.node_access import NodeAccess
 from cotenant.service.observer.reports import Reports
 from cotenant.service.options import Options
-from cotenant.service.planner.acts import acts_of, lines_of
+from cotenant.service.planner.acts import acts_of, lines_of, waiting_line
 from cotenant.service.planner.ahead import AheadStarts
-from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.decision import Act, LiveDecision, OpenNodes
+from cotenant.service.planner.decision import Act, LiveDecision
 from cotenant.service.planner.forecast import Patience, forecast
-from cotenant.service.planner.line import waiting_line
 from cotenant.service.planner.memory import told
 from cotenant.service.planner.pairs import Kept, UseOf
 from cotenant.service.planner.scene import ForecastScene, copy_scene, fill, is_copyable, take_over
 from cotenant.service.planner.services import LiveServices
 from cotenant.service.planner.session import Session
-from cotenant.service.planner.supposed import NOTHING_ELSE, Supposed
-from cotenant.service.planner.tenant_numbers import TenantTables, copied
+from cotenant.service.planner.tenant_tables import TenantTables, copied
+from cotenant.service.planner.what_if import NOTHING_ELSE, Supposed
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 from cotenant.service.store.store import Store
@@ -53,7 +50,7 @@ class Planner:
 
     def __init__(
         self, store: Store, nodes: Callable[[], Sequence[NodeInfo]], reports: Reports,
-        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: OpenNodes,
+        capabilities: Callable[[], Capabilities], options: Options, counters: dict[str, float], openings: NodeAccess,
         use_of: UseOf = lambda job, alone: None,
     ) -> None:  # fmt: skip
         self._store, self._nodes, self._reports, self._options = store, nodes, reports, options
@@ -64,7 +61,6 @@ class Planner:
         self._lock = threading.RLock()  # one step or one answer at a time
         self._session: Session | None = None
         self._remembered: dict[str, Any] = dict(store.book.memory)
-        self.budget = Budget(options.budget_s)
         wanted = options.prefetch_starts and bool(reports.addresses) and capabilities().exact_gpus
         apart = capabilities().isolation != "none"
         self._services = LiveServices(store, reports)
@@ -74,11 +70,6 @@ class Planner:
     def live(self) -> Session | None:
         """The session at work, once there was a decision."""
         return self._session
-
-    @property
-    def policy(self) -> Policy | None:
-        """The policy at work, once it has been asked for a decision."""
-        return self._session.policy if self._session is not None else None
 
     # -- deciding ------------------------------------------------------------------------------------------------
 
@@ -150,7 +141,7 @@ class Planner:
         """An engine of its own for a policy, with nothing in its tables yet."""
         return Session(
             policy, nodes, book or self._store.book, self._reports, self._options, self._may_suspend, now_s, kept,
-            budget=self.budget, openings=self._openings, use_of=self._use_of, past_of=self._past.of,
+            openings=self._openings, use_of=self._use_of, past_of=self._past.of,
         )  # fmt: skip
 
     def _may_suspend(self, job: LiveJob) -> bool:
@@ -193,21 +184,6 @@ class Planner:
     def standing(self) -> Mapping[str, TenantNumbers]:
         """How tenants stand since the last decision, where there is a tree of them."""
         return {} if (seen := self._standing) is None else seen.numbers()
-
-    def agreed(self, job: str) -> Terms:
-        """On what terms a job has its GPUs, or will have them."""
-        with self._lock:
-            return self._session.agreed(job) if self._session is not None else ALONE
-
-    def promised(self) -> Mapping[str, Gpus]:
-        """Who will have which GPUs as soon as others have left them, suspended jobs included."""
-        with self._lock:
-            return self._session.promised(still=True) if self._session is not None else {}
-
-    def facts(self) -> Facts:
-        """What the policy was told at the last step, beside the jobs and the cluster."""
-        with self._lock:
-            return self._session.engine.facts if self._session is not None else Facts()
 
     def forecast(
         self, policies: Sequence[str], watch: WhatIfWatch, supposed: Supposed = NOTHING_ELSE

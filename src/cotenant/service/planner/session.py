@@ -29,21 +29,22 @@ from cotenant.engine.observe import places_of
 from cotenant.engine.tables import StopCosts
 from cotenant.placement.modes import parse_placement
 from cotenant.policies import Policy, make_policy
+from cotenant.service.observer.node_access import NodeAccess
+from cotenant.service.observer.report_columns import NO_NEWS, ReportNews
 from cotenant.service.observer.reports import Reports
-from cotenant.service.observer.said import NO_WORDS, Words
 from cotenant.service.options import Options
 from cotenant.service.planner import facts as known
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.bonds import bonds_of
 from cotenant.service.planner.budget import Budget
-from cotenant.service.planner.decision import EVERYWHERE, Act, OpenNodes
+from cotenant.service.planner.decision import Act
 from cotenant.service.planner.durations import LiveDurations
-from cotenant.service.planner.follow import Follower
+from cotenant.service.planner.follower import Follower
 from cotenant.service.planner.learning import Relearned, context_of
 from cotenant.service.planner.memory import PAIRS, POLICY, PROMOTED, promotions, recall, written
 from cotenant.service.planner.nodes import NodeNumbers
 from cotenant.service.planner.pairs import Kept, SideBySide, UseOf, held_back, kept_for
-from cotenant.service.planner.past_use import PastOf, TenantPasts
+from cotenant.service.planner.tenant_tables import PastOf, TenantPasts
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import Gpus, LiveJob
 
@@ -57,7 +58,7 @@ class Session:
     def __init__(
         self, policy: str, nodes: Sequence[NodeInfo], book: Book, reports: Reports, options: Options,
         may_suspend: Callable[[LiveJob], bool], now_s: float, kept: Kept | None = None,
-        *, costs: StopCosts | None = None, budget: Budget | None = None, openings: OpenNodes = EVERYWHERE,
+        *, openings: NodeAccess, costs: StopCosts | None = None,
         use_of: UseOf = lambda job, alone: None, past_of: PastOf = lambda now_s: {},
     ) -> None:  # fmt: skip
         self.policy_name, self._book, self._reports, self._labels = policy, book, reports, openings.labels
@@ -83,7 +84,7 @@ class Session:
         self.engine = Engine(self.tables, self._policy, rule, defrag=Defragmenter() if options.defrag else None)
         self._pasts = TenantPasts(book, self.tables, past_of)
         self._past = Relearned(self.engine, self.tables, lambda: self._policy.rule(context_of(book, options)), now_s)
-        self._budget, self._checks = budget or Budget(options.budget_s), options.check_invariants
+        self.budget, self._checks = Budget(options.budget_s), options.check_invariants
         self._parting: list[str] = []
         self._kinds, self.late, self._recalled, self._told = 0, 0, False, dict[str, Any]()
         self.pairs = SideBySide(book, reports, self.kept, self._types, self.traits, use_of)
@@ -115,9 +116,9 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a decision is still in the making: nothing can be told to the engine then."""
-        return self._budget.busy
+        return self.budget.busy
 
-    def news(self) -> tuple[Words, set[str]]:
+    def news(self) -> tuple[ReportNews, set[str]]:
         """What jobs say that have spoken since this was asked last; some jobs on GPUs whose like were measured."""
         runs, self._book.learned.news = self._book.learned.news, set()
         return self._reports.news(), self.follower.hearing.doubted(runs)
@@ -125,7 +126,7 @@ class Session:
     # -- one step --------------------------------------------------------------------------------------------------
 
     def take_in(
-        self, changed: set[str], shut: set[str], now_s: float, said: Words = NO_WORDS, doubted: Iterable[str] = ()
+        self, changed: set[str], shut: set[str], now_s: float, said: ReportNews = NO_NEWS, doubted: Iterable[str] = ()
     ) -> list[Event]:
         """What the engine is to be told, with the store's lock held; `said` and `doubted` are as `news` has them."""
         if self._tree is not self._book.tenants.tree:
@@ -161,7 +162,7 @@ class Session:
                 check(self.tables.state)
             return decision
 
-        decision = self._budget.decide(think) if self.traits.plans or self.traits.computed else think()
+        decision = self.budget.decide(think) if self.traits.plans or self.traits.computed else think()
         self.late = int(decision is None)
         return decision
 
@@ -175,7 +176,7 @@ class Session:
 
     def finish_decision(self) -> Decision | None:
         """The decision that was in the making, once it is there."""
-        decision = self._budget.decide()
+        decision = self.budget.decide()
         self.late = int(decision is None)
         return decision
 

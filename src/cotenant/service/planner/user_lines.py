@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from cotenant.core.lifecycle import ON_GPUS
 from cotenant.core.tenants import UserLimits
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import LiveJob
-from cotenant.service.store.user_counts import User
+from cotenant.service.store.job import LiveJob, User
 
 _Place = tuple[bool, int, int, str]  # whether it has not begun, minus its priority, when it came, its name
 

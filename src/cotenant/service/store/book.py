@@ -11,35 +11,45 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
+from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.journal import Record
 from cotenant.service.forecasts.calibration import Calibration
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.store.barriers import Barriers
 from cotenant.service.store.costs import Costs, before_rungs
 from cotenant.service.store.health import BookHealth
 from cotenant.service.store.idempotency import Answers
-from cotenant.service.store.job import CONTINUE, SUSPEND, Gpus, LiveJob, frozen, gpu_seconds, read_gpus, thawed
+from cotenant.service.store.job import (
+    CONTINUE,
+    SUSPEND,
+    Gpus,
+    LiveJob,
+    User,
+    cells,
+    frozen,
+    gpu_seconds,
+    read_gpus,
+    thawed,
+)
 from cotenant.service.store.learned import Learned
 from cotenant.service.store.records import WRITTEN, change_book, change_job
 from cotenant.service.store.replicas import BookServices
 from cotenant.service.store.tenants import BookTenants
-from cotenant.service.store.user_counts import UserCounts
-from cotenant.service.window import NodeWindow
 
 
 class Book:
     """Jobs, tokens, policy, drained nodes and windows; what jobs were promised, and what the policy remembers.
 
-    `active`, `on_gpus`, `suspended`, `ahead` (pending, with a process that waits for GPUs), `chained` (pending, with
-    predecessors), `held` (not on GPUs), `serving` (replicas of services) and `arrays` are indexes into `jobs`, so that
-    nobody has to walk a long queue; and so are, of jobs on GPUs, `stopping` and `turning` (about to be suspended, or to
-    go on).
+    `active`, `pending`, `on_gpus`, `suspended`, `ahead` (pending, with a process that waits for GPUs), `chained`
+    (pending, with predecessors), `held` (not on GPUs), `serving` (replicas of services) and `arrays` are indexes into
+    `jobs`, so that nobody has to walk a long queue; and so are, of jobs on GPUs, `stopping` and `turning` (about to be
+    suspended, or to go on).
     `touched` collects jobs that changed, for whoever mirrors them, and so does `unseen`, in the order in which they
     came, for the pictures that readers get, and `unplaced` of pending ones, for whoever compares what they ask with the
     nodes that are there. `unlooked` and `unpressed` do so of jobs that were ever launched: for the observer, and for
     the executor.
-    `shared_gpus` counts the GPUs that several jobs have, `unfinished` the jobs of each tenant's users, `users` what of
-    them waits and runs, and `gpu_s` the GPU-seconds that each tenant ever had, but for those of runs that go on.
+    `shared_gpus` counts the GPUs that several jobs have, `unfinished` and `waiting` (pending) the jobs of each
+    tenant's users, and `gpu_s` the GPU-seconds that each tenant ever had, but for those of runs that go on.
     """
 
     def __init__(self, policy: str = "fifo") -> None:
@@ -53,6 +63,7 @@ class Book:
         self.ahead: dict[str, LiveJob] = {}
         self.chained: dict[str, LiveJob] = {}
         self.held: dict[str, LiveJob] = {}
+        self.pending: dict[str, LiveJob] = {}
         self.arrays: dict[str, list[str]] = {}
         self.touched: set[str] = set()
         self.unseen: dict[str, None] = {}
@@ -60,8 +71,8 @@ class Book:
         self.unlooked: set[str] = set()
         self.unpressed: set[str] = set()
         self.shared_gpus = 0
-        self.unfinished: Counter[tuple[str, str]] = Counter()
-        self.users = UserCounts()
+        self.unfinished: Counter[User] = Counter()
+        self.waiting: Counter[User] = Counter()
         self.gpu_s: defaultdict[str, float] = defaultdict(float)
         self._users: Counter[tuple[str, int]] = Counter()  # jobs on each GPU
         self.promises: dict[str, Gpus] = {}
@@ -119,18 +130,20 @@ class Book:
         """Bring the indexes in line with the state of a job."""
         self.touched.add(job.id)
         self.unseen[job.id] = None
-        if job.state == JobState.PENDING:
+        pending, user = job.state == JobState.PENDING, (job.tenant, job.user)
+        if pending:
             self.unplaced.add(job.id)
-        self.unfinished[job.tenant, job.user] += (job.state not in FINAL) - (job.id in self.active)
-        self.users.see(job)
-        _keep(self.active, job, job.state not in FINAL)
+        self.unfinished[user] += (not job.finished) - (job.id in self.active)
+        self.waiting[user] += pending - (job.id in self.pending)
+        _keep(self.active, job, not job.finished)
+        _keep(self.pending, job, pending)
         if (job.state in ON_GPUS) != (job.id in self.on_gpus):
             self._count_users(job, 1 if job.state in ON_GPUS else -1)
         if job.attempts:
             self._index_launched(job)
         _keep(self.held, job, job.state in (JobState.PENDING, JobState.SUSPENDED) and job.held)
-        _keep(self.serving, job, job.state not in FINAL and bool(job.spec.service))
-        _keep(self.chained, job, job.state == JobState.PENDING and bool(job.spec.after))
+        _keep(self.serving, job, not job.finished and bool(job.spec.service))
+        _keep(self.chained, job, pending and bool(job.spec.after))
 
     def _index_launched(self, job: LiveJob) -> None:
         """The same of what only jobs can be that were launched."""
@@ -145,15 +158,14 @@ class Book:
 
     def _count_users(self, job: LiveJob, change: int) -> None:
         """A job comes to its GPUs (1) or leaves them (-1)."""
-        for node, indexes in job.last.gpus:
-            for index in indexes:
-                before = self._users[node, index]
-                self._users[node, index] = before + change
-                self.shared_gpus += (before + change > 1) - (before > 1)
+        for cell in cells(job.last.gpus):
+            before = self._users[cell]
+            self._users[cell] = before + change
+            self.shared_gpus += (before + change > 1) - (before > 1)
 
     def shares(self, job: LiveJob) -> bool:
         """Whether others are on its GPUs too."""
-        return bool(self.shared_gpus) and any(self._users[node, k] > 1 for node, of in job.last.gpus for k in of)
+        return bool(self.shared_gpus) and any(self._users[cell] > 1 for cell in cells(job.last.gpus))
 
     def shift(self, by_s: float) -> None:
         """The clock was set: what is under way began so much later, so that it has lasted as long as it has."""
@@ -163,6 +175,14 @@ class Book:
             self.unseen[job.id] = None
         self.unpressed.update(self.on_gpus)
         self.answers.shift(by_s)
+
+    def alive(self) -> list[LiveJob]:
+        """Jobs that have a process, or are about to."""
+        return [*self.on_gpus.values(), *self.suspended.values(), *self.ahead.values()]
+
+    def living(self, job: str) -> LiveJob | None:
+        """One of them."""
+        return self.on_gpus.get(job) or self.suspended.get(job) or self.ahead.get(job)
 
     def members(self, job: str) -> list[LiveJob]:
         """The job of this id, or all elements of the array of this id; those forgotten are left out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass, field, fields
 from operator import attrgetter
 from typing import Any
@@ -12,6 +12,8 @@ from cotenant.core.lifecycle import FINAL, ON_GPUS, JobState
 from cotenant.service.forecasts.foretold import ForecastRecord
 
 Gpus = tuple[tuple[str, tuple[int, ...]], ...]
+User = tuple[str, str]
+"""Tenant and name: one name in two tenants is two users."""
 Stretches = tuple[tuple[float, float], ...]  # from when to when, oldest first
 
 # Rungs of the preemption ladder. CONTINUE is none of them: it is what undoes SUSPEND.
@@ -284,6 +286,11 @@ def _guess_stretches(attempt: Attempt) -> None:
         attempt.taken_s = first_s
     elif attempt.started_s is not None:
         attempt.had = ((first_s, max(first_s, ended_s)),)
+
+
+def cells(gpus: Gpus) -> Iterator[tuple[str, int]]:
+    """GPUs one by one: node and index."""
+    return ((node, index) for node, indexes in gpus for index in indexes)
 
 
 def read_gpus(data: Iterable[tuple[str, Iterable[int]]]) -> Gpus:

@@ -10,12 +10,12 @@ from cotenant.core.jobspec import JobSpec
 from cotenant.core.lifecycle import FINAL, JobState, move
 from cotenant.journal import Record
 from cotenant.service.forecasts.foretold import ForecastRecord
+from cotenant.service.node_windows import NodeWindow
 from cotenant.service.store.idempotency import GivenAnswer, unpacked
 from cotenant.service.store.job import ASK, CONTINUE, STOP, SUSPEND, WITHDRAW, Attempt, LiveJob, read_gpus
 from cotenant.service.store.learned import RESUME, SUSPENDING, learn_end, learn_start, phase_keys
 from cotenant.service.store.replicas import service_of
 from cotenant.service.store.tenants import BookTenants
-from cotenant.service.window import NodeWindow
 
 if TYPE_CHECKING:
     from cotenant.service.store.book import Book
@@ -129,11 +129,7 @@ def change_job(book: Book, job: LiveJob, record: Record, now_s: float) -> None:
             job.last.taken_s = now_s
             job.rung, job.rung_s, job.message = CONTINUE, now_s, ""
         case "continued":
-            job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
-            book.costs.add_resumed(job.spec.name, SUSPEND, data["seconds"])
-            book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), data["seconds"])
-            if job.rung == CONTINUE:
-                job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
+            _continued(book, job, data["seconds"], now_s)
         case "forecast":
             job.foretold = {**job.foretold, data["at"]: ForecastRecord.read(data, now_s)}
         case "exit":
@@ -198,11 +194,20 @@ def _suspended(book: Book, job: LiveJob, unsaved_s: float, now_s: float) -> None
     job.last.unsaved_s = unsaved_s
     job.last.suspensions += 1
     free_s = max(now_s - job.stop_asked_s, 0.0)
-    book.costs.add_taken(job.spec.name, SUSPEND, free_s, 0.0)
+    book.costs.add_taken(SUSPEND, free_s, 0.0)
     book.learned.add(SUSPENDING, phase_keys(job, job.last.gpu_type), free_s)
     job.state = move(job.id, job.state, JobState.SUSPENDED)
     job.stop_why = job.rung = ""
     job.message = "suspended; it goes on when its GPUs are free"
+
+
+def _continued(book: Book, job: LiveJob, took_s: float, now_s: float) -> None:
+    """It goes on where it stood still."""
+    job.last.since_s = now_s if job.last.since_s is None else job.last.since_s
+    book.costs.add_resumed(SUSPEND, took_s)
+    book.learned.add(RESUME, phase_keys(job, job.last.gpu_type), took_s)
+    if job.rung == CONTINUE:
+        job.state, job.rung = move(job.id, job.state, JobState.RUNNING), ""
 
 
 def _exit(book: Book, job: LiveJob, data: dict[str, Any], now_s: float) -> None:
@@ -257,16 +262,16 @@ def _held_in_vain(book: Book, job: LiveJob, to: JobState, why: str, now_s: float
 
 def _count_costs(book: Book, job: LiveJob, data: dict[str, Any]) -> None:
     """What stopping this attempt cost, and what going on after the one before did."""
-    attempt, name = job.last, job.spec.name
+    attempt = job.last
     if "stop_s" in data:
         attempt.rung = data.get("rung", STOP)
-        book.costs.add_taken(name, attempt.rung, attempt.stop_s, attempt.lost_s)
+        book.costs.add_taken(attempt.rung, attempt.stop_s, attempt.lost_s)
     elif data.get("rung") == SUSPEND:
         attempt.rung = SUSPEND
-        book.costs.add_lost(name, SUSPEND, attempt.lost_s)
+        book.costs.add_lost(SUSPEND, attempt.lost_s)
     if "restore_s" in data:
         before = job.attempts[-2].rung if len(job.attempts) > 1 else ""
-        book.costs.add_resumed(name, before or ASK, attempt.restore_s)
+        book.costs.add_resumed(before or ASK, attempt.restore_s)
 
 
 def _end(book: Book, job: LiveJob, state: JobState, time_s: float, message: str) -> None:

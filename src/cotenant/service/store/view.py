@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from cotenant.service.store.book import Book
-from cotenant.service.store.job import LiveJob, picture, waits_for
+from cotenant.service.store.job import LiveJob, cells, picture, waits_for
 
 
 class BookView:
@@ -40,9 +40,8 @@ class BookView:
         """For each job that shares GPUs, the others there, oldest first."""
         users: dict[tuple[str, int], list[LiveJob]] = {}
         for job in self.on_gpus.values():
-            for node, indexes in job.last.gpus:
-                for index in indexes:
-                    users.setdefault((node, index), []).append(job)
+            for cell in cells(job.last.gpus):
+                users.setdefault(cell, []).append(job)
         beside: dict[str, dict[str, LiveJob]] = {}
         for jobs in users.values():
             for job in jobs if len(jobs) > 1 else ():

@@ -9,7 +9,7 @@ from math import inf
 from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import Cause, Reason
 from cotenant.service.facade import Caller
-from cotenant.service.store.job import STOP, LiveJob
+from cotenant.service.store.job import STOP, LiveJob, cells
 from cotenant.service.store.view import BookView
 from cotenant.tenancy.words import over_quota, within_guarantee
 
@@ -40,7 +40,7 @@ def explained(reason: Reason, view: BookView, caller: Caller, now_s: float, grac
 
 def _going(name: str, view: BookView) -> list[LiveJob]:
     """Jobs of other tenants that are leaving the GPUs which a job is promised: that is done for a guarantee only."""
-    mine = {(node, index) for node, indexes in view.promises.get(name, ()) for index in indexes}
+    mine = set(cells(view.promises.get(name, ())))
     if not mine or view.tenants.tree is None:
         return []
     return [
@@ -48,7 +48,7 @@ def _going(name: str, view: BookView) -> list[LiveJob]:
         for job in view.on_gpus.values()
         if job.state == JobState.STOPPING
         and job.tenant != view.jobs[name].tenant
-        and any((node, index) in mine for node, indexes in job.last.gpus for index in indexes)
+        and not mine.isdisjoint(cells(job.last.gpus))
     ]
 
 

@@ -16,11 +16,11 @@ from cotenant.core.lifecycle import JobState
 from cotenant.core.reasons import moment
 from cotenant.journal import Entry
 from cotenant.service.admission import Pool, PoolDemand, demand_of, misfit, pools_of
+from cotenant.service.node_windows import MAINTENANCE, NodeWindow
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.planner.decision import Access
 from cotenant.service.store.job import LiveJob
 from cotenant.service.store.store import Store
-from cotenant.service.window import MAINTENANCE, NodeWindow
 
 Labels = tuple[str, ...]
 """Names of sets of windows: of those that are ahead of a node."""
@@ -49,7 +49,7 @@ def _has(node: NodeInfo) -> object:
     return node.name, node.gpu_type, node.gpus, node.out, node.cpus, node.mem_gib, node.gpu_mem_gib
 
 
-class Openings:
+class NodeAccess:
     """Looked at before every decision, by the scheduler's thread.
 
     `hosts`: whether cores and memory that jobs ask for bind them; else they are dealt out while jobs run.

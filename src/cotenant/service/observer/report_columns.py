@@ -17,7 +17,7 @@ they take on average, and how sure that is; a number that is given to no other j
 _WIDTH = 6
 
 
-class Words(NamedTuple):
+class ReportNews(NamedTuple):
     """Rows of the jobs that have spoken, by their places, and the numbers in them; `names`: whose each place is."""
 
     places: Ints
@@ -25,10 +25,10 @@ class Words(NamedTuple):
     names: list[str]
 
 
-NO_WORDS = Words(np.zeros(0, np.int64), np.zeros((0, _WIDTH)), [])
+NO_NEWS = ReportNews(np.zeros(0, np.int64), np.zeros((0, _WIDTH)), [])
 
 
-class Said:
+class ReportColumns:
     """One row of numbers per job, written when it speaks. Not for several threads at a time."""
 
     def __init__(self) -> None:
@@ -79,9 +79,9 @@ class Said:
         at = self._at.get(job)
         return None if at is None else (at, self._numbers[at * _WIDTH + TENURE])
 
-    def news(self) -> Words:
+    def news(self) -> ReportNews:
         """What those say who have spoken since this was asked last."""
         places = np.flatnonzero(np.frombuffer(self._spoke, np.uint8))
         self._spoke = bytearray(len(self._spoke))
         numbers = np.frombuffer(self._numbers).reshape(-1, _WIDTH)
-        return Words(places, numbers[places], self._names.copy())
+        return ReportNews(places, numbers[places], self._names.copy())

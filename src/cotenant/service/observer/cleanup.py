@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cotenant.backends.base import Backend, BackendError
 
 
-class Traces:
+class Cleanup:
     """Clears away, without any lock: all of it may take a while, and all of it may be repeated."""
 
     def __init__(self, backend: Backend, hook: Callable[[str], None]) -> None:

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from cotenant.journal import Entry
 from cotenant.service.forecasts.foretold import HALF, MOMENTS, START, SUBMIT, Foretold, Outlook
+from cotenant.service.observer.report import Report
 from cotenant.service.store.job import LiveJob
 
 MOST_AT_ONCE = 500
 _JUST_S = 30.0
 
 
-class SaidSteps(Protocol):
-    """How far a job says that it is."""
-
-    step: int | None
-    total: int | None
-
-
-def moment_of(job: LiveJob, report: SaidSteps | None, told: Foretold, now_s: float) -> str:
+def moment_of(job: LiveJob, report: Report | None, told: Foretold, now_s: float) -> str:
     """How far a job is: half-way by what it says of its steps, else by the time that it has run and has left."""
     if job.started_s is None:
         return SUBMIT
@@ -29,7 +22,7 @@ def moment_of(job: LiveJob, report: SaidSteps | None, told: Foretold, now_s: flo
     return HALF if job.attained_s(now_s) >= told.end_s - now_s else START
 
 
-def due(jobs: Iterable[LiveJob], outlook: Outlook, report: Callable[[str], SaidSteps | None]) -> list[Entry]:
+def due(jobs: Iterable[LiveJob], outlook: Outlook, report: Callable[[str], Report | None]) -> list[Entry]:
     """Records of what was foretold at moments that have come and were not written down yet."""
     found: list[Entry] = []
     for job in jobs:

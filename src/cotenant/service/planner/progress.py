@@ -13,7 +13,7 @@ from cotenant.core.decision import Event, Kind
 from cotenant.core.lifecycle import ON_GPUS, JobState
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.live_rows import LiveRows
-from cotenant.service.observer.said import LEFT, MEAN, SAVES, SPREAD, TENURE, TOTAL, Words
+from cotenant.service.observer.report_columns import LEFT, MEAN, SAVES, SPREAD, TENURE, TOTAL, ReportNews
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
@@ -24,7 +24,7 @@ _LOG, _WEIGHT, _EXIT, _TOTAL, _SAVES = range(5)
 _MOST_DOUBTED = 8  # jobs of which a decision thinks anew because more is known of their like
 
 
-class Hearing:
+class ProgressFeed:
     """Which rows speak, and what was thought of them before they did.
 
     `look` looks at a job anew, by name, and gives its row if its place in line may have changed.
@@ -125,7 +125,7 @@ class Hearing:
                 state.f[row, col.WARM] = warm_s
                 state.x[col.EPOCH] += 1
 
-    def heard(self, said: Words, doubted: Iterable[str], known: Collection[str], now_s: float) -> list[Event]:
+    def heard(self, said: ReportNews, doubted: Iterable[str], known: Collection[str], now_s: float) -> list[Event]:
         """Take in what jobs on GPUs say of themselves, and nothing else; one event if that changes any belief.
 
         All of them speak several times a second, so this is done for many at a time. `doubted` ones are looked at

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from cotenant.backends.base import NodeInfo
-from cotenant.service.observer.openings import leaving
+from cotenant.service.observer.node_access import leaving
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import LiveJob
 
 
-class ShutOut:
+class Evictions:
     """At one moment, for as many jobs as are asked about."""
 
     def __init__(self, book: Book, nodes: Iterable[NodeInfo], now_s: float) -> None:

@@ -23,9 +23,9 @@ from cotenant.service.observer.outcomes import ASKED
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.decision import Access
 from cotenant.service.planner.eligible import Eligible
-from cotenant.service.planner.hearing import Hearing
+from cotenant.service.planner.job_past import write_past
 from cotenant.service.planner.nodes import NodeNumbers
-from cotenant.service.planner.past import write_past
+from cotenant.service.planner.progress import ProgressFeed
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import SUSPEND, LiveJob
 
@@ -53,7 +53,7 @@ class Follower:
         self.job_at: dict[int, str] = {}
         self.times = np.zeros(len(tables.state.f))  # by row: so many times what a job has attained is it at least
         self._opened: dict[int, Access] = {}  # with which jobs are in the tables
-        self.hearing = Hearing(book, tables, beliefs, types, self._changed)
+        self.hearing = ProgressFeed(book, tables, beliefs, types, self._changed)
         self.shut: set[str] = set()
         self._waited: dict[int, tuple[object, ...]] = {}  # waiting jobs as they were looked at last
         self._parting: set[str] = set()

@@ -10,7 +10,7 @@ from cotenant.runtime.protocol import Built, Go, Hello, JobMessage
 JOB, STEPS = "job", "steps"  # places, as in COTENANT_HOLD
 
 
-class Holding:
+class StartBarrier:
     """Asked and told from any thread. Nobody in here hears `go`, not even after a restart of the service.
 
     `say(job, message)` reaches the processes of a job that are connected.
