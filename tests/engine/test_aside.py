@@ -130,7 +130,7 @@ def test_a_new_tree_of_tenants_sets_aside_and_brings_back(policy: str) -> None:
 
 def test_a_simulated_policy_does_not_see_it() -> None:
     """And sees all in order of arrival when it is back."""
-    work = jobs((0, 2, 50), (1, 4, 50), (2, 1, 50), (10, 1, 50))
+    work = jobs((0, 1, 50), (1, 4, 50), (2, 1, 50), (10, 1, 50))  # a GPU is idle whenever somebody comes
     run = Simulation(Experiment(work, Cluster.parse("2x2"), "gavel", compiled=False))
     seen: list[list[int]] = []
     decide = run.policy.decide  # type: ignore[attr-defined]
