@@ -94,3 +94,23 @@ def test_a_host_that_was_never_alone_is_measured_while_its_guest_stands_still(tm
     assert pauses[0].data["beside"] == host
     assert max(shares) > 0.2, "it was let in"
     assert shares[-1] < 0.05, "and held back when it was seen what it costs"
+
+
+@pytest.mark.parametrize("measured", [False, True])
+def test_horus_joins_who_leaves_most_by_the_profile_or_as_measured(tmp_path: Path, measured: bool) -> None:
+    """By the profile mlp_rl leaves most of its GPU idle and resnet50 nothing; the driver says the contrary."""
+    rig = plan_rig(tmp_path, "horus", TWO)
+    if measured:
+        rig.backend.world.uses = lambda spec: (0.2 if "full" in spec.script else 1.0, 10.0)
+    full = rig.submit("python full.py; sleep 4000", model="resnet50", expected=4000, gpu_mem=10)
+    light = rig.submit("python light.py; sleep 4000", model="mlp_rl", expected=4000, gpu_mem=10)
+    for second in range(30):
+        play(rig, 1)
+        for job in (full, light):
+            tell(rig, job, 10 * second, 0.1)
+    guest = rig.submit("sleep 4000", model="lstm", expected=4000, gpu_mem=10)
+    play(rig, 3)
+    sits = {job: rig.service.store.book.jobs[job].last.gpus for job in (full, light, guest)}
+    assert [rig.state(job) for job in sits] == ["running"] * 3
+    assert sits[full] != sits[light]
+    assert sits[guest] == sits[full if measured else light]

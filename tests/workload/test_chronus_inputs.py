@@ -11,8 +11,10 @@ import pytest
 
 from cotenant.beliefs.estimators import estimate
 from cotenant.beliefs.survey import ERRORS, SHARES
+from cotenant.core.cluster import Cluster
 from cotenant.core.errors import InputError
 from cotenant.core.workload import Codes
+from cotenant.sim.driver import Experiment, Simulation
 from cotenant.testing.policy import jobs
 from cotenant.workload.profiles import load_profile
 
@@ -40,3 +42,16 @@ def test_splits_of_a_file(tmp_path: Path) -> None:
     path.write_text(json.dumps({"vgg16": {"2": {"1": 1.0, "2": -0.9}}}))
     with pytest.raises(InputError, match="must be a speed above 0"):
         load_profile(path, replace(work, model=Codes(np.zeros(4, int), ("vgg16",))), ["gpu"])
+
+
+@pytest.mark.parametrize(("models", "finish_s"), [((0, 1), [600, 600]), ((1, 1), [600, 2400])])
+def test_who_loses_most_by_a_split_has_a_whole_node(tmp_path: Path, models: tuple[int, ...], finish_s: list) -> None:
+    """Two gangs of 4 come at once, and one node has 4 GPUs. ResNet loses nothing on two nodes, VGG three quarters."""
+    path = tmp_path / "model_info.json"
+    path.write_text(json.dumps({"resnet50": {"4": {"1": 1.0, "2": 1.0}}, "vgg16": {"4": {"1": 1.0, "2": 0.25}}}))
+    work = jobs((0.0, 4, 600.0), (0.0, 4, 600.0))
+    work = replace(work, model=Codes(np.array(models), ("resnet50", "vgg16")))
+    cluster = Cluster.parse("1x4+2x2")
+    run = Simulation(Experiment(work, cluster, "chronus", costs="none", profile=str(path), compiled=False))
+    run.advance(np.inf)
+    assert run.outcome().finish_s.tolist() == finish_s
