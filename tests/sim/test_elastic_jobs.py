@@ -15,6 +15,7 @@ from cotenant.core.goodput import StepTime, efficiency, fit, goodput
 from cotenant.core.outcome import Outcome
 from cotenant.core.spec import Spec
 from cotenant.core.workload import Codes, Workload
+from cotenant.policies.ones import policy as ones_policy
 from cotenant.sim.driver import Experiment, Simulation, simulate
 from cotenant.workload.elastic import ElasticJobs, speeds
 from cotenant.workload.generators import generate
@@ -86,6 +87,44 @@ def test_a_job_alone_grows_without_a_stop() -> None:
     assert result.restarts.sum() == 0
     assert result.lost_gpu_s[0] > 0  # the pauses are charged
     assert _run("ones-goodput", work, costs="none").lost_gpu_s[0] == 0
+
+
+def _early_changes(policy: str) -> tuple[int, int]:
+    """How often a running job got another size or was stopped, and of that before all had finished an epoch."""
+    work = generate(Spec.parse("ones-like:jobs=5,seed=1,gap=5"), 8)
+    run = Simulation(Experiment(work, Cluster.parse("2x4"), policy, costs="none", compiled=False))
+    assert run.elastic is not None
+    sizes, since, changes, early = np.zeros(5, np.int64), np.zeros(5), 0, 0
+    for second in range(0, 3000, 5):
+        ended = run.advance(float(second))
+        state, epochs = run.state.i[:, col.STATE], np.floor(run.elastic.training.epochs + 1e-9)
+        now = np.where(state == col.RUNNING, run.state.i[:, col.GPUS], 0)
+        changed = (now != sizes) & (state != col.FINISHED)
+        touched = changed & (sizes > 0)
+        changes += int(touched.sum())
+        early += int((touched & (epochs < since + 1)).sum())
+        since, sizes = epochs.copy() if changed.any() else since, now
+        if ended:
+            break
+    return changes, early
+
+
+def test_the_published_policy_touches_nobody_before_the_end_of_an_epoch() -> None:
+    changes, early = _early_changes("ones")
+    assert changes > 10
+    assert early == 0
+    assert _early_changes("ones:gate=0")[1] > 0, "without the gate it does"
+
+
+@pytest.mark.parametrize(("name", "published"), [("ones", True), ("ones-goodput", False)])
+def test_the_published_policy_scores_by_what_is_left(
+    name: str, published: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which of two schedules wins is asked of `sruf` by the published policy, and by ours of something else."""
+    asked, real = [], ones_policy.sruf
+    monkeypatch.setattr(ones_policy, "sruf", lambda rate, left: asked.append(left) or real(rate, left))
+    assert np.isfinite(_run(name, _work(3)).finish_s).all()
+    assert bool(np.any(np.concatenate([*asked, [0.0]]) > 0)) is published
 
 
 def test_speed_is_relative_to_what_was_asked() -> None:

@@ -45,7 +45,7 @@ def test_splits_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("models", "finish_s"), [((0, 1), [600, 600]), ((1, 1), [600, 2400])])
-def test_who_loses_most_by_a_split_has_a_whole_node(tmp_path: Path, models: tuple[int, ...], finish_s: list) -> None:
+def test_who_loses_most_by_a_split_has_a_whole_node(tmp_path: Path, models: tuple[int, ...], finish_s: object) -> None:
     """Two gangs of 4 come at once, and one node has 4 GPUs. ResNet loses nothing on two nodes, VGG three quarters."""
     path = tmp_path / "model_info.json"
     path.write_text(json.dumps({"resnet50": {"4": {"1": 1.0, "2": 1.0}}, "vgg16": {"4": {"1": 1.0, "2": 0.25}}}))
