@@ -45,6 +45,7 @@ SCORES = ((1, 200.0), (4, 240.0), (8, 320.0))
 BATCHES = ((8, 32), (16, 32), (32, 16), (24, 21))
 LIMITS = ((3, 16), (2, 22))
 LINEAR = {"a_r": 1e-12, "b_r": 1e-12, "a_n": 1e-12, "b_n": 1e-12}
+PARTS = ("evolving and scoring", "placing", "deploying")
 DECISIONS, LONGEST_S = 30, 400  # timed, and seconds of simulated time in which they come
 
 
@@ -194,15 +195,16 @@ def given() -> bool:
     return all(abs(ours / known - 1) <= 0.1 for _, known, ours in rows)
 
 
-def steps() -> None:
-    """Processor time of whole decisions, and of their parts."""
-    for gpus, jobs in ((64, 64), (128, 64), (256, 128), (1024, 64), (1024, 512)):
-        whole_decision(gpus, jobs)
+def steps() -> bool:
+    """Processor time of whole decisions, and of their parts; whether every part was timed."""
+    sizes = ((64, 64), (128, 64), (256, 128), (1024, 64), (1024, 512))
+    timed = [whole_decision(gpus, jobs) for gpus, jobs in sizes]
     print("artifact, placing its 48 candidates alone: 5.7 s at 64 GPUs and 64 jobs, 17.2 s at 128 and 64")
+    return all(timed)
 
 
-def whole_decision(gpus: int, jobs: int) -> None:
-    """From the view to the plan: learning, scoring, evolution, placing of the winner, deploying."""
+def whole_decision(gpus: int, jobs: int) -> bool:
+    """From the view to the plan: learning, scoring, evolution, placing of the winner, deploying. True if all were."""
     spent: dict[str, float] = {}
 
     def timed(name: str, function: Callable[..., object]) -> Callable[..., object]:
@@ -218,9 +220,9 @@ def whole_decision(gpus: int, jobs: int) -> None:
     run = Simulation(Experiment(work, Cluster.parse(f"{gpus // 4}x4"), "ones", compiled=False))
     whole = []
     with (
-        patch.object(evolving, "generation", timed("evolving and scoring", evolving.generation)),
-        patch.object(evolving, "place_sizes", timed("placing", evolving.place_sizes)),
-        patch.object(Deployment, "sizes", timed("deploying", Deployment.sizes)),
+        patch.object(evolving, "generation", timed(PARTS[0], evolving.generation)),
+        patch.object(evolving, "place_sizes", timed(PARTS[1], evolving.place_sizes)),
+        patch.object(Deployment, "sizes", timed(PARTS[2], Deployment.sizes)),
         patch.object(run.policy, "decide", timed("whole", run.policy.decide)),
     ):
         run.advance(30.0)
@@ -240,6 +242,7 @@ def whole_decision(gpus: int, jobs: int) -> None:
         f"{max(total):.1f} ms of processor time (of it {said})",
         flush=True,
     )
+    return all(name in one for one in whole for name in PARTS)
 
 
 if __name__ == "__main__":
