@@ -10,7 +10,6 @@ import ctypes
 import struct
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
@@ -61,97 +60,112 @@ def _caller(plain: Callable[..., Any], code: Any, wanted: tuple[Type, ...], retu
     """Hands arguments of just these types over, written out for them: a loop would take twice as long."""
     names = [name for name in plain.__annotations__ if name != "return"]
     known: dict[str, Any] = dict(_HELPERS, _code=code)
-    checks, handed = [], []
+    lines, words = [], []
     for at, (name, kind) in enumerate(zip(names, wanted, strict=True)):
         if isinstance(kind, Array):
-            of = "_INT" if kind.of == INT else "_FLOAT"
-            checks.append(
-                f"if {name}.dtype != {of} or {name}.ndim != {kind.rank} or not {name}.flags.c_contiguous:"
-                f" _refuse({name}, {of}, {kind.rank})"
-            )
-            handed += [f"_word(_id({name}) + {_DATA}).value", f"_len({name})"]
-            handed += [f"{name}.shape[{axis}]" for axis in range(1, kind.rank)]
+            lines += _checks(name, kind)
+            words += _words(name, kind)
         elif isinstance(kind, Struct):
-            lay_out = _hand(kind)
-            known[f"_known_{at}"], known[f"_lay_out_{at}"] = lay_out.known.get, lay_out
-            checks.append(f"_{at} = _known_{at}(_id({name})) or _lay_out_{at}({name})")  # held until the call is over
-            handed.append(f"_{at}[2]")
+            layout = _layout(kind)
+            known[f"_known_{at}"], known[f"_lay_out_{at}"] = layout.known.get, layout
+            lines.append(f"_{at} = _known_{at}(_id({name})) or _lay_out_{at}({name})")  # held until the call is over
+            words.append(f"_{at}[2]")
         else:
-            handed.append(name if kind == FLOAT else f"{name} if _type({name}) is int else _int({name})")
-    given = f"_code({', '.join(handed)})"
-    lines = [*checks, f"return {given} != 0" if returns is BOOL else f"return {given}"]
-    exec(f"def {plain.__name__}({', '.join(names)}):\n " + "\n ".join(lines), known)
-    call: Callable[..., Any] = known[plain.__name__]
+            words.append(name if kind == FLOAT else f"{name} if _type({name}) is int else _int({name})")
+    lines.append(f"return _code({', '.join(words)}){' != 0' if returns is BOOL else ''}")
+    call = _written(plain.__name__, names, lines, known)
     call.__doc__ = plain.__doc__
     return call
 
 
-def _hand(kind: Type) -> Any:
-    """How a field of a table is laid out: as one word, or for an array as several."""
-    if isinstance(kind, Array):
-        return partial(_array, _DTYPES[kind.of], kind.rank)
-    if isinstance(kind, Struct):
-        return _Layout(kind)
-    return float if kind == FLOAT else _int
+def _checks(name: str, kind: Array, of: str = "", columns: int = 0) -> list[str]:
+    """Lines that refuse an array that a kernel could not read; `of` names the table that it is in."""
+    dtype = "_INT" if kind.of == INT else "_FLOAT"
+    wrong = f"{name}.dtype != {dtype} or {name}.ndim != {kind.rank} or not {name}.flags.c_contiguous"
+    lines = [f"if {wrong}: _refuse({name}, {dtype}, {kind.rank}, {of!r})"]
+    return [*lines, f"if {name}.shape[1] != {columns}: _narrow({name}, {columns}, {of!r})"] if columns else lines
+
+
+def _words(name: str, kind: Array) -> list[str]:
+    """What is handed over of an array: its address and its lengths."""
+    further = (f"{name}.shape[{axis}]" for axis in range(1, kind.rank))
+    return [f"_word(_id({name}) + {_DATA}).value", f"_len({name})", *further]
+
+
+def _written(name: str, arguments: list[str], lines: list[str], known: dict[str, Any]) -> Callable[..., Any]:
+    exec(f"def {name}({', '.join(arguments)}):\n " + "\n ".join(lines), known)
+    made: Callable[..., Any] = known[name]
+    return made
 
 
 def _int(value: Any) -> int:
     return int(value) if isinstance(value, (bool, np.bool_)) else value.__index__()
 
 
-def _array(dtype: np.dtype[Any], rank: int, value: Any) -> tuple[int, ...]:
-    if value.dtype != dtype or value.ndim != rank or not value.flags.c_contiguous:
-        _refuse(value, dtype, rank)
-    return _word(id(value) + _DATA).value, *value.shape
+def _bits(value: Any) -> int:
+    """A float as the whole number that lies in memory as it does."""
+    found: int = struct.unpack("q", struct.pack("d", value))[0]
+    return found
 
 
-def _refuse(value: Any, dtype: np.dtype[Any], rank: int) -> NoReturn:
+def _refuse(value: Any, dtype: np.dtype[Any], rank: int, of: str) -> NoReturn:
     raise TypeError(
-        f"a kernel wants a contiguous array of {dtype} with {rank} dimensions, not "
+        f"{of}a kernel wants a contiguous array of {dtype} with {rank} dimensions, not "
         f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
     )
 
 
+def _narrow(value: Any, columns: int, of: str) -> NoReturn:
+    raise TypeError(f"{of}a kernel wants {columns} columns, not {value.shape[1]}")
+
+
+_Laid = tuple[Any, Any, int]  # a table, its record and all that it points to, and the record's address
+
+
 class _Layout:
-    """Tables of one kind as they lie in memory: each with its record and that record's address."""
+    """How tables of one kind lie in memory, and those that were handed over last."""
 
     def __init__(self, kind: Struct) -> None:
-        self._table = kind.name
-        self._hands = [(name, _hand(of), wide) for (name, of), wide in zip(kind.fields, kind.columns, strict=True)]
-        self.known = _records.setdefault(kind.make, OrderedDict())  # those that were handed over last, by their id
+        self.known: OrderedDict[int, _Laid] = OrderedDict()  # by the table's id
+        known: dict[str, Any] = dict(_HELPERS)
+        lines, words, inner = [], [], ""
+        for (name, of), columns in zip(kind.fields, kind.columns, strict=True):
+            if isinstance(of, Array):
+                lines += _checks(name, of, f"{kind.name}.{name}: ", columns)
+                words += _words(name, of)
+            elif isinstance(of, Struct):
+                known[f"_lay_out_{name}"] = _layout(of)
+                lines.append(f"_{name} = _lay_out_{name}({name})")
+                words.append(f"_{name}[2]")
+                inner += f", _{name}"
+            else:
+                words.append(f"_bits({name})" if of == FLOAT else f"_int({name})")
+        known["_record"] = ctypes.c_int64 * len(words)
+        names = [name for name, _ in kind.fields]
+        lines += [f"_made = _record({', '.join(words)})", f"return (_made{inner},), _addressof(_made)"]
+        self._write = _written("write", names, lines, known)
 
     def __call__(self, value: Any) -> _Laid:
         """Lay a table out, unless it is known."""
         found = self.known.get(id(value))
-        if found is not None:
-            return found
-        words: list[Any] = []
-        inner: list[_Laid] = []  # records of tables in this table, which are to stay
-        for (name, hand, columns), part in zip(self._hands, value, strict=True):
-            if columns and part.shape[1] != columns:
-                raise TypeError(f"{self._table}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
-            try:
-                handed = hand(part)
-            except TypeError as error:
-                raise TypeError(f"{self._table}.{name}: {error}") from None
-            if isinstance(hand, _Layout):
-                inner.append(handed)
-                words.append(handed[2])
-            elif isinstance(handed, tuple):
-                words += handed
-            else:
-                words.append(struct.unpack("q", struct.pack("d", handed))[0] if isinstance(handed, float) else handed)
-        record = (ctypes.c_int64 * len(words))(*words)
-        laid = value, (record, inner), ctypes.addressof(record)
-        if len(self.known) >= _REMEMBERED:
-            self.known.popitem(last=False)
-        self.known[id(value)] = laid
-        return laid
+        if found is None:
+            found = (value, *self._write(*value))
+            if len(self.known) >= _REMEMBERED:
+                self.known.popitem(last=False)
+            self.known[id(value)] = found
+        return found
 
 
-_Laid = tuple[Any, Any, int]
-_records: dict[type, OrderedDict[int, _Laid]] = {}
+_layouts: dict[type, _Layout] = {}
+
+
+def _layout(kind: Struct) -> _Layout:
+    if kind.make not in _layouts:
+        _layouts[kind.make] = _Layout(kind)
+    return _layouts[kind.make]
+
+
 _HELPERS = {
-    "_FLOAT": _DTYPES[FLOAT], "_INT": _DTYPES[INT], "_refuse": _refuse, "_int": _int, "_word": _word,
-    "_id": id, "_len": len, "_type": type,
+    "_FLOAT": _DTYPES[FLOAT], "_INT": _DTYPES[INT], "_refuse": _refuse, "_narrow": _narrow, "_int": _int,
+    "_bits": _bits, "_word": _word, "_addressof": ctypes.addressof, "_id": id, "_len": len, "_type": type,
 }  # fmt: skip
