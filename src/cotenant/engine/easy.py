@@ -19,6 +19,7 @@ from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import start
 from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import AT, EVERYBODY, WHO, line_up_running
+from cotenant.engine.victims import may_matter
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
 _LONGEST_S = 1e300
@@ -58,12 +59,15 @@ def _take_found(s: State, job: int, count: int, column: int) -> None:
 
 
 @kernel
-def _may_fit(s: State, ending: int, gpus: int) -> bool:
-    """A quick test before the search: a part of one node can only fit where something was just freed."""
+def _may_fit(s: State, c: int, ending: int, gpus: int) -> bool:
+    """A quick test before the search for a gang of class c: a part of one node, of so many GPUs, can only fit where
+    something was just freed; whole nodes, only where one became free."""
     at = s.i[ending, SLICE]
     while at >= 0:
         n = s.slices[at, SLICE_NODE]
-        if gpus > s.pool[s.node[n, NODE_POOL], POOL_LARGEST] or s.open[n, UNCLAIMED] >= gpus:
+        if gpus > s.pool[s.node[n, NODE_POOL], POOL_LARGEST]:
+            return s.x[USE_HOST] == 1 or may_matter(s, c, s.i[ending, SLICE], UNCLAIMED)
+        if s.open[n, UNCLAIMED] >= gpus:
             return True
         at = s.slices[at, SLICE_NEXT]
     return False
@@ -88,7 +92,7 @@ def reserve(s: State, head: int, now: float) -> float:
         job = s.order[WHO, k]
         shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
         free += s.i[job, GPUS]
-        if free < gpus or not _may_fit(s, job, part):
+        if free < gpus or not _may_fit(s, c, job, part):
             continue
         pieces = find_place(s, c, head, UNCLAIMED)
         if pieces > 0:
