@@ -19,7 +19,7 @@ from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import start
 from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import AT, EVERYBODY, WHO, line_up_running
-from cotenant.engine.victims import may_matter
+from cotenant.engine.victims import goes_to_one_node, may_matter
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
 _LONGEST_S = 1e300
@@ -160,13 +160,17 @@ def easy(s: State, rule: Rule, now: float) -> None:
 def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now: float) -> None:
     for c in range(s.cls.shape[0]):
         s.failed[c] = 0
+    most = 0
+    for n in range(s.node.shape[0]):
+        most = max(most, s.open[n, IDLE_NOW])
     while s.x[IDLE] > 0:
         best, best_long = -1, False
         for c in range(s.cls.shape[0]):
             if s.cls[c, C_LEN] == 0 or s.cls[c, C_PART] != part or s.failed[c] == 1:
                 continue
             first = s.heap[s.cls[c, C_OFFSET]]
-            if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
+            too_large = s.cls[c, C_GPUS] > most and goes_to_one_node(s, c) and s.i[first, HOME] < 0
+            if s.cls[c, C_GPUS] > s.x[IDLE] or too_large or not room_in_quota(s, c):
                 s.failed[c] = 1
                 continue
             if best >= 0 and ahead(s.f, best, first):
