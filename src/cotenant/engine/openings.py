@@ -2,9 +2,10 @@
 
 `State.top[g, n]` is the key of the last one who would have to leave node n so that g of its GPUs are free: a gang of g
 that comes after it finds no place there. Keys of running jobs only fall, so what was found out once is an upper limit
-until somebody comes to the node, leaves it, or changes his order otherwise. So a decision asks the few nodes whose
-limit is not below the gang's key, and those that changed; the others it need not look at. The row of 0 GPUs says when a
-node was looked at last, the last column which limit no node exceeds; further parts hold second and third keys.
+until somebody leaves the node or changes his order otherwise. Whoever comes to it only lowers it. So a decision asks
+the few nodes whose limit is not below the gang's key, and those that changed; the others it need not look at. The row
+of 0 GPUs says when a node was looked at last, the last column which limit no node exceeds; further parts hold second
+and third keys, where an order has any.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.keys import hot_key, key_of, quantum_of, round_start, weighed_hot_key
 from cotenant.engine.weighing import shielded_until, stop_cost
 
-STALE = -1e300
+STALE, OLD = -1e300, -1e299  # instead of when a node was looked at: its limits no longer hold; they may be too high
 _SLACK = 1e-9  # keys that were computed in another way differ by less
 
 
@@ -27,7 +28,7 @@ def sit_down(s: State, job: int, n: int) -> None:
     if s.x[SEATED] == 1:
         s.seat[n, 0] += 1
         s.seat[n, s.seat[n, 0]] = job
-        forget_node(s, n)
+        s.top[0, n] = min(s.top[0, n], OLD)
 
 
 @kernel
@@ -120,15 +121,23 @@ def is_later(first: float, second: float, third: float, other1: float, other2: f
 
 
 @kernel
+def has_one_key(rule: Rule) -> bool:
+    """Whether an order goes by one key alone: then nothing is noted of second and third ones."""
+    return bool(rule.columns[1] == BY_NOTHING and rule.columns[2] == BY_NOTHING)
+
+
+@kernel
 def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
     """Write the keys of those on a node who could have to leave, and their GPUs there, last ones first; how many."""
-    held, count = s.held, 0
+    held, count, one_key = s.held, 0, has_one_key(rule)
+    second = third = 0.0
     for at in range(1, s.seat[n, 0] + 1):
         job = s.seat[n, at]
         if is_shielded(s, rule, job, now):
             continue
-        first, second = _limit(s, rule, rule.columns[0], job, now), _limit(s, rule, rule.columns[1], job, now)
-        third = _limit(s, rule, rule.columns[2], job, now)
+        first = _limit(s, rule, rule.columns[0], job, now)
+        if not one_key:
+            second, third = _limit(s, rule, rule.columns[1], job, now), _limit(s, rule, rule.columns[2], job, now)
         piece = s.i[job, SLICE]
         while s.slices[piece, SLICE_NODE] != n:
             piece = s.slices[piece, SLICE_NEXT]
@@ -145,16 +154,17 @@ def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
 @kernel
 def look_at_node(s: State, rule: Rule, n: int, now: float) -> None:
     """Note the limits of a node as of now."""
-    top, part, every = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1
-    count = _rank_seated(s, rule, n, now)
+    top, held, part, every = s.top, s.held, s.top.shape[0] // 3, s.top.shape[1] - 1
+    count, one_key = _rank_seated(s, rule, n, now), has_one_key(rule)
     total = s.node[n, NODE_FREE]
     for g in range(1, min(total + 1, part)):
-        top[g, n] = top[part + g, n] = top[2 * part + g, n] = top[g, every] = math.inf
+        top[g, n] = top[g, every] = math.inf
     for k in range(count):
-        freed = total + int(s.held[3, k])
+        first, freed = held[0, k], total + int(held[3, k])
         for g in range(total + 1, min(freed + 1, part)):
-            top[g, n], top[part + g, n], top[2 * part + g, n] = s.held[0, k], s.held[1, k], s.held[2, k]
-            top[g, every] = max(top[g, every], s.held[0, k])
+            top[g, n], top[g, every] = first, max(top[g, every], first)
+            if not one_key:
+                top[part + g, n], top[2 * part + g, n] = held[1, k], held[2, k]
         total = freed
     for g in range(total + 1, part):
         top[g, n] = -math.inf
