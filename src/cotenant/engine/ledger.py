@@ -179,7 +179,7 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
         if sign > 0:
             sit_down(s, job, n)
         else:
-            get_up(s, job, n)
+            get_up(s, job, n, s.slices[at, SLICE_GPUS])
         at = s.slices[at, SLICE_NEXT]
     s.x[IDLE] -= sign * s.i[job, GPUS]
     return int(s.i[job, GPUS])
