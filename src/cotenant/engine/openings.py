@@ -18,7 +18,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.keys import hot_key, key_of, quantum_of, round_start, weighed_hot_key
 from cotenant.engine.weighing import shielded_until, stop_cost
 
-STALE, OLD = -1e300, -1e299  # instead of when a node was looked at: its limits no longer hold; they may be too high
+STALE, DATED = -1e300, -1e299  # instead of when a node was looked at: its limits no longer hold; they may be too high
 _SLACK = 1e-9  # keys that were computed in another way differ by less
 
 
@@ -28,7 +28,7 @@ def sit_down(s: State, job: int, n: int) -> None:
     if s.x[SEATED] == 1:
         s.seat[n, 0] += 1
         s.seat[n, s.seat[n, 0]] = job
-        s.top[0, n] = min(s.top[0, n], OLD)
+        s.top[0, n] = min(s.top[0, n], DATED)
 
 
 @kernel
@@ -55,7 +55,7 @@ def _leave_idle(s: State, n: int, gpus: int) -> None:
         top[part + g, n], top[2 * part + g, n] = top[part + g - gpus, n], top[2 * part + g - gpus, n]
     for g in range(1, min(idle + 1, part)):
         top[g, n] = top[g, every] = math.inf
-    top[0, n] = OLD
+    top[0, n] = DATED
 
 
 @kernel
@@ -139,7 +139,7 @@ def end_shield(s: State, rule: Rule, job: int, now: float) -> None:
         n = s.slices[at, SLICE_NODE]
         for g in range(s.node[n, NODE_FREE] + 1, part if top[0, n] > STALE else 0):
             top[g, n], top[g, every] = max(top[g, n], key), max(top[g, every], key)
-        top[0, n] = min(top[0, n], OLD)
+        top[0, n] = min(top[0, n], DATED)
         at = s.slices[at, SLICE_NEXT]
 
 
