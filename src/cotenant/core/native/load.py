@@ -23,6 +23,9 @@ _RETURNED: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: c
 _loaded: list[Library] = []
 _word = ctypes.c_int64.from_address
 _DATA = object.__basicsize__  # where an array of NumPy's C API keeps the address of its numbers: right after its head
+_probe = np.zeros(1)
+if _word(id(_probe) + _DATA).value != _probe.__array_interface__["data"][0]:
+    raise RuntimeError("NumPy keeps its numbers elsewhere than its C API says: install the one of requirements.lock")
 _DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
 
 
