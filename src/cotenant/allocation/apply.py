@@ -119,7 +119,7 @@ def _lift(s: State, job: int) -> None:
     while at >= 0:
         following = s.slices[at, SLICE_NEXT]
         s.node[s.slices[at, SLICE_NODE], NODE_FREE] += s.slices[at, SLICE_GPUS]
-        get_up(s, job, s.slices[at, SLICE_NODE])
+        get_up(s, job, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS])
         s.slices[at, SLICE_NEXT] = s.x[FREE_SLICE]
         s.x[FREE_SLICE] = at
         at = following

@@ -17,7 +17,7 @@ from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.keys import compact_if_sparse, first_waiting, key_of, round_number, write_keys, write_keys_at
-from cotenant.engine.openings import forget_all, forget_nodes_of, note_next, shielded_till
+from cotenant.engine.openings import end_shield, forget_all, has_one_key, note_next, shielded_till
 from cotenant.engine.slices import shift
 from cotenant.engine.sorting import AT, EVERYBODY, KEPT, WHO, before, line_up_running
 from cotenant.engine.weighing import shielded_until
@@ -83,7 +83,7 @@ def begin_decision(s: State, rule: Rule, now: float) -> None:
             continue
         s.i[job, SHIELDED] = 0
         if s.i[job, STATE] == RUNNING:
-            forget_nodes_of(s, job)
+            end_shield(s, rule, job, now)
     if s.t[NEXT_BARE] <= now:
         s.x[N_SHIELDED], s.t[NEXT_BARE] = kept, first
 
@@ -134,10 +134,12 @@ def _note_all_nodes(s: State, rule: Rule, now: float) -> None:
         place = s.order[KEPT, k]
         if s.run[place] < 0 or _is_shielded(s, rule, place, now):
             continue
-        second = math.inf if by_index(rule) else s.keys[1, place]
+        second, third = math.inf if by_index(rule) else s.keys[1, place], s.keys[2, place]
+        if has_one_key(rule):
+            second = third = 0.0
         at = s.i[s.run[place], SLICE]
         while at >= 0:
-            note_next(s, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS], s.keys[0, place], second, s.keys[2, place])
+            note_next(s, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS], s.keys[0, place], second, third)
             at = s.slices[at, SLICE_NEXT]
     for n in range(s.node.shape[0]):
         s.top[0, n] = now

@@ -19,6 +19,7 @@ from cotenant.engine.keys import compact_running
 from cotenant.engine.ledger import start
 from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import AT, EVERYBODY, WHO, line_up_running
+from cotenant.engine.victims import goes_to_one_node, may_matter
 from cotenant.placement.fit import BOTH, IDLE_NOW, UNCLAIMED, find_place
 
 _LONGEST_S = 1e300
@@ -58,12 +59,15 @@ def _take_found(s: State, job: int, count: int, column: int) -> None:
 
 
 @kernel
-def _may_fit(s: State, ending: int, gpus: int) -> bool:
-    """A quick test before the search: a part of one node can only fit where something was just freed."""
+def _may_fit(s: State, c: int, ending: int, gpus: int) -> bool:
+    """A quick test before the search for a gang of class c: a part of one node, of so many GPUs, can only fit where
+    something was just freed; whole nodes, only where one became free."""
     at = s.i[ending, SLICE]
     while at >= 0:
         n = s.slices[at, SLICE_NODE]
-        if gpus > s.pool[s.node[n, NODE_POOL], POOL_LARGEST] or s.open[n, UNCLAIMED] >= gpus:
+        if gpus > s.pool[s.node[n, NODE_POOL], POOL_LARGEST]:
+            return s.x[USE_HOST] == 1 or may_matter(s, c, s.i[ending, SLICE], UNCLAIMED)
+        if s.open[n, UNCLAIMED] >= gpus:
             return True
         at = s.slices[at, SLICE_NEXT]
     return False
@@ -88,7 +92,7 @@ def reserve(s: State, head: int, now: float) -> float:
         job = s.order[WHO, k]
         shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
         free += s.i[job, GPUS]
-        if free < gpus or not _may_fit(s, job, part):
+        if free < gpus or not _may_fit(s, c, job, part):
             continue
         pieces = find_place(s, c, head, UNCLAIMED)
         if pieces > 0:
@@ -156,13 +160,17 @@ def easy(s: State, rule: Rule, now: float) -> None:
 def _backfill(s: State, rule: Rule, part: int, head: int, head_start: float, now: float) -> None:
     for c in range(s.cls.shape[0]):
         s.failed[c] = 0
+    most = 0
+    for n in range(s.node.shape[0]):
+        most = max(most, s.open[n, IDLE_NOW])
     while s.x[IDLE] > 0:
         best, best_long = -1, False
         for c in range(s.cls.shape[0]):
             if s.cls[c, C_LEN] == 0 or s.cls[c, C_PART] != part or s.failed[c] == 1:
                 continue
             first = s.heap[s.cls[c, C_OFFSET]]
-            if s.cls[c, C_GPUS] > s.x[IDLE] or not room_in_quota(s, c):
+            too_large = s.cls[c, C_GPUS] > most and goes_to_one_node(s, c) and s.i[first, HOME] < 0
+            if s.cls[c, C_GPUS] > s.x[IDLE] or too_large or not room_in_quota(s, c):
                 s.failed[c] = 1
                 continue
             if best >= 0 and ahead(s.f, best, first):

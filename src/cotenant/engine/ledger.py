@@ -179,7 +179,7 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
         if sign > 0:
             sit_down(s, job, n)
         else:
-            get_up(s, job, n)
+            get_up(s, job, n, s.slices[at, SLICE_GPUS])
         at = s.slices[at, SLICE_NEXT]
     s.x[IDLE] -= sign * s.i[job, GPUS]
     return int(s.i[job, GPUS])
@@ -243,7 +243,8 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
         compact_running(s)
     s.run[s.x[N_RUN]] = job
     s.i[job, RUN_AT] = s.x[N_RUN]
-    rerun(s, rule, job, s.x[N_RUN])
+    heat(s.f, s.i, s.slices, s.hot, s.x, job, s.x[N_RUN])
+    schedule_run(s, rule, job)
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]

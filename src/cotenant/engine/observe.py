@@ -183,13 +183,16 @@ class Window:
 
 def pinned_gpus(s: State) -> Ints:
     """GPUs that each tenant has for jobs that nobody may stop, with which policies do not plan."""
-    known = s.x[col.LAGS] or s.x[col.PINS]
-    rows = np.flatnonzero(s.i[:, col.STATE] == col.PINNED) if known else np.zeros(0, np.int64)
+    if not (s.x[col.LAGS] or s.x[col.PINS]):
+        return np.zeros(len(s.quota), np.int64)
+    rows = np.flatnonzero(s.i[:, col.STATE] == col.PINNED)
     return np.bincount(s.i[rows, col.TENANT], s.i[rows, col.GPUS], len(s.quota)).astype(np.int64)
 
 
 def _users(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
     """Who is on each GPU, and which ones policies may plan with. Jobs that nobody may stop are not shown."""
+    if not len(s.gpu):  # nobody shares, nobody asks
+        return s.gpu, np.zeros(0, bool)
     opened = np.repeat(s.node[:, col.NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
     if not (s.x[col.LAGS] or s.x[col.PINS]) or not (s.i[:, col.STATE] == col.PINNED).any():
         return s.gpu, opened

@@ -2,9 +2,10 @@
 
 `State.top[g, n]` is the key of the last one who would have to leave node n so that g of its GPUs are free: a gang of g
 that comes after it finds no place there. Keys of running jobs only fall, so what was found out once is an upper limit
-until somebody comes to the node, leaves it, or changes his order otherwise. So a decision asks the few nodes whose
-limit is not below the gang's key, and those that changed; the others it need not look at. The row of 0 GPUs says when a
-node was looked at last, the last column which limit no node exceeds; further parts hold second and third keys.
+until somebody changes his order otherwise. Whoever comes to the node only lowers it. When an end leaves g GPUs idle,
+the limit of g fewer is one. So a decision asks the few nodes whose limit is not below the gang's key, and those that
+changed; the others it need not look at. The row of 0 GPUs says when a node was looked at last, the last column which
+limit no node exceeds; further parts hold second and third keys, where an order has any.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cotenant.core.state import Rule, State
 from cotenant.engine.keys import hot_key, key_of, quantum_of, round_start, weighed_hot_key
 from cotenant.engine.weighing import shielded_until, stop_cost
 
-STALE = -1e300
+STALE, DATED = -1e300, -1e299  # instead of when a node was looked at: its limits no longer hold; they may be too high
 _SLACK = 1e-9  # keys that were computed in another way differ by less
 
 
@@ -27,19 +28,34 @@ def sit_down(s: State, job: int, n: int) -> None:
     if s.x[SEATED] == 1:
         s.seat[n, 0] += 1
         s.seat[n, s.seat[n, 0]] = job
-        forget_node(s, n)
+        s.top[0, n] = min(s.top[0, n], DATED)
 
 
 @kernel
-def get_up(s: State, job: int, n: int) -> None:
-    """It no longer does."""
+def get_up(s: State, job: int, n: int, gpus: int) -> None:
+    """It no longer does; so many of them are idle now."""
     if s.x[SEATED] == 1:
         at = 1
         while s.seat[n, at] != job:
             at += 1
         s.seat[n, at] = s.seat[n, s.seat[n, 0]]
         s.seat[n, 0] -= 1
-        forget_node(s, n)
+        if s.f[job, DONE] < s.f[job, WORK]:  # one of the last in line, so that the limits of those who stay are lower
+            forget_node(s, n)
+        elif s.top[0, n] > STALE:
+            _leave_idle(s, n, gpus)
+
+
+@kernel
+def _leave_idle(s: State, n: int, gpus: int) -> None:
+    """So many GPUs more of a node are idle."""
+    top, part, every, idle = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1, s.node[n, NODE_FREE]
+    for g in range(part - 1, idle, -1):
+        top[g, n], top[g, every] = top[g - gpus, n], max(top[g, every], top[g - gpus, n])
+        top[part + g, n], top[2 * part + g, n] = top[part + g - gpus, n], top[2 * part + g - gpus, n]
+    for g in range(1, min(idle + 1, part)):
+        top[g, n] = top[g, every] = math.inf
+    top[0, n] = DATED
 
 
 @kernel
@@ -112,6 +128,22 @@ def _limit(s: State, rule: Rule, column: int, job: int, now: float) -> float:
 
 
 @kernel
+def end_shield(s: State, rule: Rule, job: int, now: float) -> None:
+    """The minimum run of a running job is over: it may have to leave its nodes for whoever comes before it."""
+    if not has_one_key(rule):
+        forget_nodes_of(s, job)
+        return
+    top, part, every = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1
+    key, at = _limit(s, rule, rule.columns[0], job, now), s.i[job, SLICE] if s.x[SEATED] == 1 else -1
+    while at >= 0:
+        n = s.slices[at, SLICE_NODE]
+        for g in range(s.node[n, NODE_FREE] + 1, part if top[0, n] > STALE else 0):
+            top[g, n], top[g, every] = max(top[g, n], key), max(top[g, every], key)
+        top[0, n] = min(top[0, n], DATED)
+        at = s.slices[at, SLICE_NEXT]
+
+
+@kernel
 def is_later(first: float, second: float, third: float, other1: float, other2: float, other3: float) -> bool:
     """Whether these keys come after the others."""
     if first != other1:
@@ -120,15 +152,23 @@ def is_later(first: float, second: float, third: float, other1: float, other2: f
 
 
 @kernel
+def has_one_key(rule: Rule) -> bool:
+    """Whether an order goes by one key alone: then nothing is noted of second and third ones."""
+    return bool(rule.columns[1] == BY_NOTHING and rule.columns[2] == BY_NOTHING)
+
+
+@kernel
 def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
     """Write the keys of those on a node who could have to leave, and their GPUs there, last ones first; how many."""
-    held, count = s.held, 0
+    held, count, one_key = s.held, 0, has_one_key(rule)
+    second = third = 0.0
     for at in range(1, s.seat[n, 0] + 1):
         job = s.seat[n, at]
         if is_shielded(s, rule, job, now):
             continue
-        first, second = _limit(s, rule, rule.columns[0], job, now), _limit(s, rule, rule.columns[1], job, now)
-        third = _limit(s, rule, rule.columns[2], job, now)
+        first = _limit(s, rule, rule.columns[0], job, now)
+        if not one_key:
+            second, third = _limit(s, rule, rule.columns[1], job, now), _limit(s, rule, rule.columns[2], job, now)
         piece = s.i[job, SLICE]
         while s.slices[piece, SLICE_NODE] != n:
             piece = s.slices[piece, SLICE_NEXT]
@@ -145,16 +185,17 @@ def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
 @kernel
 def look_at_node(s: State, rule: Rule, n: int, now: float) -> None:
     """Note the limits of a node as of now."""
-    top, part, every = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1
-    count = _rank_seated(s, rule, n, now)
+    top, held, part, every = s.top, s.held, s.top.shape[0] // 3, s.top.shape[1] - 1
+    count, one_key = _rank_seated(s, rule, n, now), has_one_key(rule)
     total = s.node[n, NODE_FREE]
     for g in range(1, min(total + 1, part)):
-        top[g, n] = top[part + g, n] = top[2 * part + g, n] = top[g, every] = math.inf
+        top[g, n] = top[g, every] = math.inf
     for k in range(count):
-        freed = total + int(s.held[3, k])
+        first, freed = held[0, k], total + int(held[3, k])
         for g in range(total + 1, min(freed + 1, part)):
-            top[g, n], top[part + g, n], top[2 * part + g, n] = s.held[0, k], s.held[1, k], s.held[2, k]
-            top[g, every] = max(top[g, every], s.held[0, k])
+            top[g, n], top[g, every] = first, max(top[g, every], first)
+            if not one_key:
+                top[part + g, n], top[2 * part + g, n] = held[1, k], held[2, k]
         total = freed
     for g in range(total + 1, part):
         top[g, n] = -math.inf
@@ -168,7 +209,7 @@ def _opens_on(s: State, rule: Rule, g: int, n: int, job: int, now: float) -> boo
     first_key, second_key, third_key = s.f[job, KEY1], s.f[job, KEY2], s.f[job, KEY3]
     if is_later(first_key, second_key, third_key, top[g, n], top[second, n], top[third, n]):
         return False
-    if top[0, n] == now:
+    if top[0, n] == now or g <= s.node[n, NODE_FREE]:
         return True
     look_at_node(s, rule, n, now)
     return not is_later(first_key, second_key, third_key, top[g, n], top[second, n], top[third, n])

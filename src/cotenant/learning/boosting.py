@@ -46,6 +46,10 @@ class BoostedTrees:
             return np.zeros(0)
         return np.asarray(self._booster.predict(features, num_threads=1), np.float64)
 
+    def text(self) -> str:
+        """The trees as LightGBM writes them down, every number exact."""
+        return str(self._booster.model_to_string())
+
 
 def fit(features: Floats, target: Floats, how: Boosting, categorical: Sequence[int] = ()) -> BoostedTrees:
     """Fit trees to rows of features; NaN is "not known". `categorical` columns hold codes, below 0 "not known"."""

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core.errors import InputError
-from cotenant.learning.boosting import BoostedTrees, Boosting, fit
+from cotenant.learning.boosting import Boosting, fit
+from cotenant.learning.one_row import OneRow
 from cotenant.power.windows import DAY, WEEK, Floats, features, features_now, mean_ahead
 
 _OUTAGE = 0.25  # of the usual number of busy nodes: steps below it teach nothing
@@ -59,7 +60,7 @@ class LearnedForecast:
         self._hows = [Boosting(rounds=rounds, leaves=15, min_rows=50, seed=seed * models + at) for at in range(models)]
         self._time: list[float] = []
         self._used: list[float] = []
-        self._models: list[list[BoostedTrees]] = []  # for the near window, for the far one
+        self._models: OneRow | None = None  # those for the near window, then those for the far one
         self._fitted = 0
         self.trainings = 0
 
@@ -77,15 +78,15 @@ class LearnedForecast:
         """Forecasts from the present step; only for the window that it was made for."""
         if steps != self._ahead:
             raise InputError(f"forecast: made for {self._ahead} steps ahead, asked for {steps}")
-        if not self._models or len(self._used) - self._fitted >= self._refresh:
+        if self._models is None or len(self._used) - self._fitted >= self._refresh:
             self._fit()
         now = self._used[-1]
-        if not self._models:
+        if self._models is None:
             return now, now
         reach = WEEK + 2 * self._ahead + 1
         row = features_now(np.array(self._time[-reach:]), np.array(self._used[-reach:]), self._ahead)
-        near, far = (now + sum(float(m.predict(row)[0]) for m in models) / len(models) for models in self._models)
-        return near, far
+        changes, count = self._models.predict(row[0]).tolist(), len(self._hows)
+        return now + sum(changes[:count]) / count, now + sum(changes[count:]) / count
 
     def _fit(self) -> None:
         """Windows that ended by now teach; the others are not known yet."""
@@ -100,6 +101,6 @@ class LearnedForecast:
             if rows.sum() < _LEAST_ROWS:
                 return  # before anything is trained: the far window has its rows later than the near one
             taught.append((table[rows], change[rows]))
-        models = [[fit(*known, how) for how in self._hows] for known in taught]
-        self._models, self._fitted = models, len(used)
+        self._models = OneRow([fit(*known, how) for known in taught for how in self._hows])
+        self._fitted = len(used)
         self.trainings += 1

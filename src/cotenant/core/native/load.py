@@ -9,20 +9,23 @@ from __future__ import annotations
 import ctypes
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
 import numpy as np
 
 from cotenant.core.native.target import machine, symbol
-from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Number, Struct, Type, signature
+from cotenant.core.native.types import BOOL, FLOAT, INT, Array, Struct, Type, signature
 
 _REMEMBERED = 4  # tables of each kind
-_C_TYPES: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
+_RETURNED: dict[Any, Any] = {BOOL: ctypes.c_int64, INT: ctypes.c_int64, FLOAT: ctypes.c_double, None: None}
 _loaded: list[Library] = []
-_byte_of = ctypes.c_char.from_buffer
+_word = ctypes.c_int64.from_address
+_DATA = object.__basicsize__  # where an array of NumPy's C API keeps the address of its numbers: right after its head
+_probe = np.zeros(1)
+if _word(id(_probe) + _DATA).value != _probe.__array_interface__["data"][0]:
+    raise RuntimeError("NumPy keeps its numbers elsewhere than its C API says: install the one of requirements.lock")
 _DTYPES = {INT: np.dtype(np.int64), FLOAT: np.dtype(np.float64)}
 
 
@@ -48,108 +51,124 @@ class Library:
         """The compiled form of a kernel, to be called as the plain one is."""
         wanted, returns = signature(plain)
         kinds: list[Any] = []
-        for kind in wanted:
-            if isinstance(kind, Array):
-                kinds += [ctypes.c_void_p, *[ctypes.c_int64] * kind.rank]
-            else:
-                kinds.append(_C_TYPES[kind] if isinstance(kind, Number) else ctypes.c_void_p)
-        prototype = ctypes.PYFUNCTYPE(_C_TYPES[returns], *kinds)
+        for kind in wanted:  # whole numbers go as addresses do: ctypes takes half as long over one
+            words = 1 + kind.rank if isinstance(kind, Array) else 1
+            kinds += [ctypes.c_double if kind == FLOAT else ctypes.c_void_p] * words
+        prototype = ctypes.PYFUNCTYPE(_RETURNED[returns], *kinds)
         code = prototype(self._engine.get_function_address(symbol(plain)))
         return _caller(plain, code, wanted, returns)
 
 
 def _caller(plain: Callable[..., Any], code: Any, wanted: tuple[Type, ...], returns: Type) -> Callable[..., Any]:
-    hands = tuple(_hand(kind) for kind in wanted)
-    flat = not any(isinstance(kind, Array) for kind in wanted)  # one value each
-
-    def call(*given: Any) -> Any:
-        if len(given) != len(hands):
-            raise TypeError(f"{plain.__name__} takes {len(hands)} arguments, not {len(given)}")
-        if flat:
-            result = code(*[hand(value) for hand, value in zip(hands, given, strict=True)])
+    """Hands arguments of just these types over, written out for them: a loop would take twice as long."""
+    names = [name for name in plain.__annotations__ if name != "return"]
+    known: dict[str, Any] = dict(_HELPERS, _code=code)
+    lines, words = [], []
+    for at, (name, kind) in enumerate(zip(names, wanted, strict=True)):
+        if isinstance(kind, Array):
+            lines += _checks(name, kind)
+            words += _words(name, kind)
+        elif isinstance(kind, Struct):
+            layout = _layout(kind)
+            known[f"_known_{at}"], known[f"_lay_out_{at}"] = layout.known.get, layout
+            lines.append(f"_{at} = _known_{at}(_id({name})) or _lay_out_{at}({name})")  # held until the call is over
+            words.append(f"_{at}[2]")
         else:
-            result = code(*_flat(hands, given))
-        return result != 0 if returns is BOOL else result
-
-    call.__name__, call.__doc__ = plain.__name__, plain.__doc__
+            words.append(name if kind == FLOAT else f"{name} if _type({name}) is int else _int({name})")
+    lines.append(f"return _code({', '.join(words)}){' != 0' if returns is BOOL else ''}")
+    call = _written(plain.__name__, names, lines, known)
+    call.__doc__ = plain.__doc__
     return call
 
 
-def _flat(hands: Iterable[Callable[[Any], Any]], given: Iterable[Any]) -> list[Any]:
-    held: list[Any] = []
-    for hand, value in zip(hands, given, strict=True):
-        handed = hand(value)
-        if isinstance(hand, _ArrayHand):
-            held += handed
-        else:
-            held.append(handed)
-    return held
+def _checks(name: str, kind: Array, of: str = "", columns: int = 0) -> list[str]:
+    """Lines that refuse an array that a kernel could not read; `of` names the table that it is in."""
+    dtype = "_INT" if kind.of == INT else "_FLOAT"
+    wrong = f"{name}.dtype != {dtype} or {name}.ndim != {kind.rank} or not {name}.flags.c_contiguous"
+    lines = [f"if {wrong}: _refuse({name}, {dtype}, {kind.rank}, {of!r})"]
+    return [*lines, f"if {name}.shape[1] != {columns}: _narrow({name}, {columns}, {of!r})"] if columns else lines
 
 
-def _hand(kind: Type) -> Callable[[Any], Any]:
-    """How one argument is handed over: as one value, or for an array as several."""
-    if isinstance(kind, Array):
-        return _ArrayHand(kind)
-    if isinstance(kind, Struct):
-        hands = tuple((name, _hand(of), wide) for (name, of), wide in zip(kind.fields, kind.columns, strict=True))
-        return partial(_record, kind.name, hands, _records.setdefault(kind.make, OrderedDict()))
-    return float if kind == FLOAT else _int
+def _words(name: str, kind: Array) -> list[str]:
+    """What is handed over of an array: its address and its lengths."""
+    further = (f"{name}.shape[{axis}]" for axis in range(1, kind.rank))
+    return [f"_word(_id({name}) + {_DATA}).value", f"_len({name})", *further]
+
+
+def _written(name: str, arguments: list[str], lines: list[str], known: dict[str, Any]) -> Callable[..., Any]:
+    exec(f"def {name}({', '.join(arguments)}):\n " + "\n ".join(lines), known)
+    made: Callable[..., Any] = known[name]
+    return made
 
 
 def _int(value: Any) -> int:
     return int(value) if isinstance(value, (bool, np.bool_)) else value.__index__()
 
 
-class _ArrayHand:
-    def __init__(self, kind: Array) -> None:
-        self._dtype, self._rank = _DTYPES[kind.of], kind.rank
-
-    def __call__(self, value: Any) -> tuple[int, ...]:
-        if value.dtype != self._dtype or value.ndim != self._rank or not value.flags.c_contiguous:
-            raise TypeError(
-                f"a kernel wants a contiguous array of {self._dtype} with {self._rank} dimensions, not "
-                f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
-            )
-        return _address(value), *value.shape
+def _bits(value: Any) -> int:
+    """A float as the whole number that lies in memory as it does."""
+    found: int = struct.unpack("q", struct.pack("d", value))[0]
+    return found
 
 
-def _address(array: Any) -> int:
-    """Where the numbers of an array lie: by the buffer, which is quicker to ask than the array but must be writable."""
-    try:
-        return ctypes.addressof(_byte_of(array))
-    except (TypeError, ValueError):  # it is sealed, or empty
-        where: int = array.__array_interface__["data"][0]
-        return where
+def _refuse(value: Any, dtype: np.dtype[Any], rank: int, of: str) -> NoReturn:
+    raise TypeError(
+        f"{of}a kernel wants a contiguous array of {dtype} with {rank} dimensions, not "
+        f"{value.dtype} with {value.ndim}{'' if value.flags.c_contiguous else ', not contiguous'}"
+    )
 
 
-_Records = OrderedDict[int, tuple[Any, Any]]
-_records: dict[type, _Records] = {}
+def _narrow(value: Any, columns: int, of: str) -> NoReturn:
+    raise TypeError(f"{of}a kernel wants {columns} columns, not {value.shape[1]}")
 
 
-def _record(table: str, hands: tuple[tuple[str, Any, int], ...], known: _Records, value: Any) -> Any:
-    """A table as it lies in memory; `known` are those of its kind that were handed over last."""
-    found = known.get(id(value))
-    if found is not None:
-        return found[1]
-    words: list[Any] = []
-    inner: list[Any] = []  # records of tables in this table, which are to stay
-    for (name, hand, columns), part in zip(hands, value, strict=True):
-        if columns and part.shape[1] != columns:
-            raise TypeError(f"{table}.{name}: a kernel wants {columns} columns, not {part.shape[1]}")
-        try:
-            handed = hand(part)
-        except TypeError as error:
-            raise TypeError(f"{table}.{name}: {error}") from None
-        if isinstance(handed, tuple):
-            words += handed
-        elif isinstance(handed, ctypes.Array):
-            inner.append(handed)
-            words.append(ctypes.addressof(handed))
-        else:
-            words.append(struct.unpack("q", struct.pack("d", handed))[0] if isinstance(handed, float) else handed)
-    record = (ctypes.c_int64 * len(words))(*words)
-    record.inner = inner  # type: ignore[attr-defined]
-    if len(known) >= _REMEMBERED:
-        known.popitem(last=False)
-    known[id(value)] = (value, record)
-    return record
+_Laid = tuple[Any, Any, int]  # a table, its record and all that it points to, and the record's address
+
+
+class _Layout:
+    """How tables of one kind lie in memory, and those that were handed over last."""
+
+    def __init__(self, kind: Struct) -> None:
+        self.known: OrderedDict[int, _Laid] = OrderedDict()  # by the table's id
+        known: dict[str, Any] = dict(_HELPERS)
+        lines, words, inner = [], [], ""
+        for (name, of), columns in zip(kind.fields, kind.columns, strict=True):
+            if isinstance(of, Array):
+                lines += _checks(name, of, f"{kind.name}.{name}: ", columns)
+                words += _words(name, of)
+            elif isinstance(of, Struct):
+                known[f"_lay_out_{name}"] = _layout(of)
+                lines.append(f"_{name} = _lay_out_{name}({name})")
+                words.append(f"_{name}[2]")
+                inner += f", _{name}"
+            else:
+                words.append(f"_bits({name})" if of == FLOAT else f"_int({name})")
+        known["_record"] = ctypes.c_int64 * len(words)
+        names = [name for name, _ in kind.fields]
+        lines += [f"_made = _record({', '.join(words)})", f"return (_made{inner},), _addressof(_made)"]
+        self._write = _written("write", names, lines, known)
+
+    def __call__(self, value: Any) -> _Laid:
+        """Lay a table out, unless it is known."""
+        found = self.known.get(id(value))
+        if found is None:
+            found = (value, *self._write(*value))
+            if len(self.known) >= _REMEMBERED:
+                self.known.popitem(last=False)
+            self.known[id(value)] = found
+        return found
+
+
+_layouts: dict[type, _Layout] = {}
+
+
+def _layout(kind: Struct) -> _Layout:
+    if kind.make not in _layouts:
+        _layouts[kind.make] = _Layout(kind)
+    return _layouts[kind.make]
+
+
+_HELPERS = {
+    "_FLOAT": _DTYPES[FLOAT], "_INT": _DTYPES[INT], "_refuse": _refuse, "_narrow": _narrow, "_int": _int,
+    "_bits": _bits, "_word": _word, "_addressof": ctypes.addressof, "_id": id, "_len": len, "_type": type,
+}  # fmt: skip

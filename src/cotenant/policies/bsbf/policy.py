@@ -226,8 +226,9 @@ def _scratch(
         users = -np.sort(-users, axis=1)
     users = _by_place(view, users)
     gpus, nodes = len(users), len(site.node)
+    by_slot = np.ascontiguousarray(users.T)  # a few long lines add up sooner than many short ones
     need = np.append(view.gpu_gib, 0.0)
-    gib = np.repeat(site.gpu_gib[site.node_type], np.diff(site.gpu_first)) - need[users].sum(axis=1)
+    gib = np.repeat(site.gpu_gib[site.node_type], np.diff(site.gpu_first)) - need[by_slot].sum(axis=0)
     room = np.ascontiguousarray(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]])
     quota = site.quota_left()
     for row in stopped:
@@ -236,7 +237,7 @@ def _scratch(
         for node, count in view.placement(row):
             room[node] += count / view.gpus[at] * np.array([view.cpus[at], view.mem_gib[at]])
     slow, load = _company(view, scene, users, slowdown)
-    freed = np.append(left * slow, 0.0)[users].max(axis=1)
+    freed = np.append(left * slow, 0.0)[by_slot].max(axis=0)
     closed = ~site.open & (site.node[site.gpu_node, col.NODE_CAP] > 0)
     users[closed], freed[closed] = len(view.rows), np.inf  # full, for ever
     for lo, hi in site.pool[:, [col.POOL_LO, col.POOL_HI]].tolist():

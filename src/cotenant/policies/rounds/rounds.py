@@ -131,8 +131,9 @@ class RoundPolicy(PlanPolicy):
         history = self._history = self._history or self._begun(view)
         history.room_for(ids)
         self._account(view, history)
-        if len(ids) != len(self._seen) or (np.sort(ids) != self._seen).any():
-            self._changed, self._seen = True, np.sort(ids)
+        seen = np.sort(ids)
+        if len(seen) != len(self._seen) or (seen != self._seen).any():
+            self._changed, self._seen = True, seen
         if not _alike(view.facts.pair, self._pair):  # beliefs about pairs have changed
             self._changed, self._pair = True, view.facts.pair
         if not _alike(view.site.speed, self._speed):  # or about types
@@ -170,7 +171,9 @@ class RoundPolicy(PlanPolicy):
         ids, pools, pairs, pair_pools = self._held
         if np.isfinite(elapsed) and elapsed > 0:
             seconds = np.full(len(ids), elapsed)
-            seconds[np.isin(ids, view.rows[view.promised == 1])] = 0.0
+            promised = view.rows[view.promised == 1]
+            if len(promised):
+                seconds[np.isin(ids, promised)] = 0.0
             if self.quirks.whole_steps:
                 seconds = np.minimum(seconds, self._pieces)
             history.receive(ids, pools, seconds)
@@ -295,17 +298,17 @@ class RoundPolicy(PlanPolicy):
 
     def _top_up(self, view: View) -> Plan:
         """Between rounds: whatever runs goes on, and idle GPUs go to jobs that have none, oldest first."""
-        held, gangs = view.pool, view.gpus
-        room = view.pool_gpus.copy()
-        mates = view.host_row
-        own = (held >= 0) & (mates < 0)
+        held, gangs, mates = view.pool, view.gpus, view.host_row
+        kept = held >= 0
+        own = kept & (mates < 0)
+        room = self._gpus.copy()
         np.subtract.at(room, held[own], gangs[own])
-        taken = (held >= 0).astype(np.int64)
+        taken = kept.astype(np.int64)
         out = np.zeros((len(gangs), 2), np.int64)
         oldest = np.argsort(view.rows, kind="stable")
         count = 0 if self.only_targets else fill(oldest, view.rates, gangs, room, taken, out)
         new, pools = out[:count, 0], out[:count, 1]
-        rows, kept = view.rows, held >= 0
+        rows = view.rows
         self._held = (
             np.concatenate([self._held[0], rows[new]]), np.concatenate([self._held[1], pools]),
             self._held[2], self._held[3],
