@@ -47,7 +47,7 @@ def main(home: Path) -> None:
     wait(short, "running")
     for number in range(3):
         submit(f"waits-{number}", 2, gpus=4, expected=1000 + number)
-    held = submit("held", 1, expected=1)
+    held = submit("held", 1, gpus=4, expected=2000)  # it cannot start before it is held
     service.hold(ADMIN, held)
     if str(service.job(ADMIN, held).state) != "pending":
         raise SystemExit("the held job runs")
