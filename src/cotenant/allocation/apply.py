@@ -119,7 +119,7 @@ def _lift(s: State, job: int) -> None:
     while at >= 0:
         following = s.slices[at, SLICE_NEXT]
         s.node[s.slices[at, SLICE_NODE], NODE_FREE] += s.slices[at, SLICE_GPUS]
-        get_up(s, job, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS])
+        get_up(s, job, at)
         s.slices[at, SLICE_NEXT] = s.x[FREE_SLICE]
         s.x[FREE_SLICE] = at
         at = following
@@ -134,7 +134,7 @@ def _set_down(s: State, p: Packing, k: int, job: int) -> None:
     nodes, at = 0, head
     while at >= 0:
         s.node[s.slices[at, SLICE_NODE], NODE_FREE] -= s.slices[at, SLICE_GPUS]
-        sit_down(s, job, s.slices[at, SLICE_NODE])
+        sit_down(s, job, at)
         nodes += 1
         at = s.slices[at, SLICE_NEXT]
     s.i[job, SLICE] = head

@@ -82,7 +82,7 @@ START_JOB, START_HEAD, START_MOVED, START_HOST = 0, 1, 2, 3
     C_LEAF,  # row of the tree of tenants to which its jobs count
     C_ASIDE,  # 1 when it did not start though its limit would let it: others may have its GPUs
     C_COMES,  # 1 when borrowed GPUs come back for it as soon as their minimum run is over
-    C_MOVED,  # 1 when its first waiting job is another since classes were lined up
+    C_MOVED,  # 1 when its first waiting job is another since classes were lined up, 2 when it is in its place again
 ) = range(26)
 CLASS_COLUMNS = 26
 
@@ -135,7 +135,10 @@ UNLIMITED = 2**40
     WATCH_AHEAD,  # running jobs ahead of the watched one
     LEFT,  # GPUs not yet claimed in this walk
     N_LINES,
-    N_KEPT,  # places in the line of running jobs
+    IN_LINE,  # 1 when `State.lines` holds all classes that have waiting jobs
+    N_MOVED,  # classes in `State.moved`
+    N_KEPT,  # entries of the running list that were taken into the line of running jobs
+    N_LINED,  # places in that line
     N_STARTED_GPUS,  # GPUs of all starts so far
     EPOCH,  # changes whenever a running job may have fallen back in the order
     SHARING,  # 1 when GPUs have identities and several jobs may share one
@@ -168,12 +171,18 @@ UNLIMITED = 2**40
     LINE_END,  # places of that line at which nobody has looked in this walk
     TAIL_FIRST,  # where those that were looked at begin, in `State.order`
     N_STALE,  # nodes of which `State.top` no longer holds
+    N_CHANGED,  # entries of `State.changed` so far, older ones overwritten
+    ONE_KEY,  # 1 when the order goes by one key alone
     N_SHIELDED,  # entries of `State.shield`
     ROUND,  # number of the round for which line and `State.top` hold
     MOST_IDLE,  # no node has more idle GPUs in this walk
     MOST_OPEN,  # no node has more unclaimed GPUs in a walk from the end of the line
-) = range(68)
-INT_SCALARS = 68
+    N_GIVEN,  # entries of `State.given`
+    N_AROUND,  # entries of `State.around`, in which all rows before AROUND_SEEN have been listed
+    AROUND_SEEN,
+    HANDLED_THEN,  # N_HANDLED at the last plan
+) = range(77)
+INT_SCALARS = 77
 
 # Float scalars of the engine.
 # NEXT_CALL: when a policy that sets its own times wants to be asked again.
@@ -187,7 +196,11 @@ NEXT_CLAIM = 15  # when a minimum run on borrowed GPUs is over, or a reservation
 HALF_LIFE_S, LOAN_S, RESERVE_S = 16, 17, 18  # of the tree: past use, minimum run when borrowing, reservations
 STOPPED_AT = 19  # when somebody was stopped last
 NEXT_BARE = 20  # no minimum run of `State.shield` is over before that
-FLOAT_SCALARS = 21
+GIVES_UNTIL = 21  # up to then a plan lets idle GPUs be given away without asking (`Plan.idle_until_s`)
+REPEATS_UNTIL = 22  # up to then a plan would be the same again, while nobody comes or goes (`Plan.same_until_s`)
+PACE_S = 23  # length of rounds in which jobs make whole steps; 0 where they do not (`cotenant.engine.whole_steps`)
+LAST_KEY = 24  # no running job has a larger first key, while the line of running jobs is kept
+FLOAT_SCALARS = 25
 
 # What became of a job at its turn in the walk (WATCH_CODE).
 (

@@ -70,6 +70,7 @@ class Cycles:
         self._factor = [value / stages.contention[0] for value in stages.contention]
         self._choose = choose
         self._known: dict[tuple[int, ...], float] = {}
+        self._sums: dict[tuple[int, ...], float] = {}
         self._turns: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def alone_s(self, kind: int) -> float:
@@ -102,4 +103,7 @@ class Cycles:
 
     def throughput(self, kinds: tuple[int, ...]) -> float:
         """Sum of the members' speeds against alone; below 1 sharing loses."""
-        return float(sum(self._alone[kind] for kind in kinds)) / self.cycle_s(kinds)
+        found = self._sums.get(kinds)
+        if found is None:
+            found = self._sums[kinds] = float(sum(self._alone[kind] for kind in kinds)) / self.cycle_s(kinds)
+        return found

@@ -94,7 +94,7 @@ def make(folder: Path) -> bytes:
 
 
 def alone(plain: Callable[..., Any], folder: Path) -> Callable[..., Any]:
-    """The compiled form of one function that calls no other, with its own place in the cache."""
+    """The compiled form of one function and of those that it calls, with its own place in the cache."""
     from cotenant.core.native.build import build
     from cotenant.core.native.load import Library
 

@@ -75,7 +75,10 @@ class Plan:
     `next_s` is when to ask again if nothing happens before. Jobs that may change their size run on as many GPUs as
     their pairs have; `pause_s` is what that costs a running one. A plan may name `pools` instead of places. `why`
     answers for the jobs that it does not run, when somebody asks; what it looks at must not change any more. `lines`
-    are groups on the same GPUs whose stages take turns at each resource, in this order.
+    are groups on the same GPUs whose stages take turns at each resource, in this order. Before `idle_until_s` nobody
+    need ask: whoever runs goes on, GPUs that are idle go to jobs that wait, oldest first, each in its fastest pool with
+    room (`View.given` says it afterwards), and from then on the policy is asked. Before `same_until_s`, and while
+    nobody comes or goes, its next plans would be this one again: nobody need ask, and `given` says when they were due.
     """
 
     run: Mapping[int, Slices | Places] = field(default_factory=dict)
@@ -87,3 +90,5 @@ class Plan:
     pools: Pools | None = None
     why: Why = nothing_said
     lines: tuple[tuple[int, ...], ...] = ()
+    idle_until_s: float = -np.inf
+    same_until_s: float = -np.inf

@@ -105,7 +105,7 @@ INTS = (
     Column("COLUMN", "", FACT, "first column of its slice", "column"),
     Column("LETS_IN", "", ENGINE, "1 while others may join a pinned job on its GPUs: the tables show these as empty"),
     Column("RUN_AT", "", ENGINE, "position in the list of running jobs, while it runs"),
-    Column("SHIELDED", "", ENGINE, "1 when it stands in the list of jobs in their minimum run"),
+    Column("SHIELDED", "", ENGINE, "0, or its place in the list of jobs in their minimum run, the first being 1"),
 )
 # What the engine works out for the view: from several columns at the moment of the look, ...
 LOOKS = (
@@ -114,6 +114,7 @@ LOOKS = (
     Column("V_WAITED", "s", FACT, "seconds in which it has waited, before its first start and after stops", "waited_s"),
     Column("V_RUNNING", "", FACT, "1 when it runs now"),
     Column("V_PROGRESS", "s", FACT, "seconds of work that it has reported as done", "progress_s"),
+    Column("V_STARTING", "s", BELIEF, "what is left of its start-up, or what its start would take", "starting_s"),
 )
 # ... and from the class of the job.
 SHAPES = (

@@ -39,6 +39,7 @@ class State(NamedTuple):
     heap: Ints  # one heap per class, side by side
     members: Ints  # jobs per class by row, in the layout of `heap`
     events: Ints  # heap of jobs by their next own event
+    when: Floats  # its times, in step with them
     tree: Floats  # per class a tree of shortest believed durations, for backfill searches
     speed: Cube  # kind x GPU type x (consolidated, spread)
     gpu: IntMatrix  # GPUs x places: who uses each one, -1 for nobody; no rows unless GPUs are shared
@@ -60,15 +61,23 @@ class State(NamedTuple):
     starts: IntMatrix  # (job, first slice, moved, host)
     failed: Ints  # classes that did not fit in this walk
     lines: Ints  # classes in the order of their first waiting jobs
+    moved: Ints  # those of which the first one is another since they were lined up
     series: Matrix
     segments: Matrix  # job, node, gpus, start, end
     # What orders keep from one decision to the next (`cotenant.engine.openings`, `cotenant.engine.behind`).
     seat: IntMatrix  # nodes x (how many jobs use it, and which)
     top: Matrix  # GPUs x nodes: who has a larger key opens no place there
     held: Matrix  # scratch: keys and GPUs of those on one node
+    limit: Floats  # by slice: the key that `top` counts its job with on that node, -infinity if it does not
     stale: Ints  # nodes of which `top` no longer holds
+    changed: Ints  # nodes whose limits were raised last, one after the other in a ring
+    rest: Matrix  # by GPUs: a limit of all nodes but those that changed since, and how many had changed then
     shield: Ints  # running jobs that were in their minimum run when they were looked at last
+    bare: Floats  # when that is over, in step with them
     log: IntMatrix  # transitions of the present step: kind, job, and 1 where a stop is part of a move
+    # Where idle GPUs may be given away without asking (`cotenant.engine.giving`); else without rows.
+    given: Matrix  # what was given since the last plan: when, to whom (-1: nobody), in which pool
+    around: Ints  # active jobs by row
 
 
 columned(
@@ -90,6 +99,7 @@ columned(
     series=4,
     segments=5,
     log=3,
+    given=3,
 )
 
 

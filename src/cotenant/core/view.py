@@ -23,8 +23,8 @@ from cotenant.core.training import Training
 from cotenant.core.workload import Floats, Ints
 
 # Columns that the engine computes for the view in one go.
-V_REMAINING, V_ATTAINED, V_WAITED, V_RUNNING, V_PROGRESS = range(5)
-VIEW_COLUMNS = 5
+V_REMAINING, V_ATTAINED, V_WAITED, V_RUNNING, V_PROGRESS, V_STARTING = range(6)
+VIEW_COLUMNS = 6
 SHOWN_FLOATS = np.array([k for k, column in enumerate(schema.FLOATS) if column.shown])
 SHOWN_INTS = np.array([k for k, column in enumerate(schema.INTS) if column.shown])
 SHOWN_SHAPES = np.array([getattr(col, column.name) for column in schema.SHAPES])
@@ -32,6 +32,8 @@ _FLOATS = [column.shown for column in (*schema.LOOKS, *schema.shown(schema.FLOAT
 _INTS = [column.shown for column in (*schema.shown(schema.INTS), *schema.SHAPES)]
 
 _Column = TypeVar("_Column")
+_FEW = 8  # searches for a row that cost less than a table of all
+_NOTHING_GIVEN: Matrix = np.ndarray((0, 3), np.float64, b"")
 
 
 def sealed(array: NDArray[Any]) -> NDArray[Any]:
@@ -155,12 +157,14 @@ class View:
     held: IntMatrix  # (place in `rows`, node, GPUs, mask) of every piece that a job holds, a job's own in order
     site: ClusterSite
     facts: Facts = field(default_factory=Facts)
+    given: Matrix = field(default_factory=lambda: _NOTHING_GIVEN)  # (when, row, pool) since the last plan; row -1: none
     _kept: dict[str, Any] = field(default_factory=dict)
 
     remaining_s = Shown[Floats]()
     attained_s = Shown[Floats]()
     waited_s = Shown[Floats]()
     progress_s = Shown[Floats]()
+    starting_s = Shown[Floats]()
     submit_s = Shown[Floats]()
     believed_s = Shown[Floats]()
     since_s = Shown[Floats]()
@@ -249,10 +253,23 @@ class View:
         return np.maximum(known[rows, 0], 1), known[rows, 1]
 
     def at(self, row: int) -> int:
-        """The place of a row in the columns."""
+        """The place of a row in the columns: looked for among sorted rows at first, by a table if asked often."""
+        table: dict[int, int] | None = self._kept.get("at")
+        if table is not None:
+            return table[row]
+        sought = self._kept["sought"] = self._kept.get("sought", 0) + 1
+        if sought <= _FEW:
+            place = int(self.rows.searchsorted(row))
+            if place < len(self.rows) and self.rows[place] == row:
+                return place
+        return self.places_of_rows()[row]
+
+    def places_of_rows(self) -> dict[int, int]:
+        """Row -> its place in the columns, of all."""
         if "at" not in self._kept:
-            self._kept["at"] = {row: place for place, row in enumerate(self.rows.tolist())}
-        return int(self._kept["at"][row])
+            self._kept["at"] = dict(zip(self.rows.tolist(), range(len(self.rows)), strict=True))
+        found: dict[int, int] = self._kept["at"]
+        return found
 
     def at_rows(self, rows: Ints) -> Ints:
         """The places of several rows."""
@@ -265,14 +282,13 @@ class View:
 
     def places(self, row: int) -> tuple[tuple[int, int, int], ...]:
         """(node, GPUs, mask of GPUs of the node) of a running job; masks are 0 unless GPUs are shared."""
-        if "places" not in self._kept:
-            found: dict[int, list[tuple[int, int, int]]] = {}
-            for place, node, gpus, mask in self.held.tolist():
-                found.setdefault(place, []).append((node, gpus, mask))
-            rows = self.rows.tolist()
-            self._kept["places"] = {rows[place]: tuple(pieces) for place, pieces in found.items()}
-        places: tuple[tuple[int, int, int], ...] = self._kept["places"].get(row, ())
-        return places
+        if "pieces" not in self._kept:
+            self._kept["pieces"] = np.searchsorted(self.held[:, 0], np.arange(len(self.rows) + 1)).tolist()
+        place = self.places_of_rows().get(row, -1)
+        if place < 0:
+            return ()
+        first, end = self._kept["pieces"][place : place + 2]
+        return tuple(map(tuple, self.held[first:end, 1:].tolist()))
 
     # -- the cluster -------------------------------------------------------------------------------------------
 

@@ -16,8 +16,17 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
-from cotenant.engine.keys import compact_if_sparse, first_waiting, key_of, round_number, write_keys, write_keys_at
-from cotenant.engine.openings import end_shield, forget_all, has_one_key, note_next, shielded_till
+from cotenant.engine.keys import (
+    EMPTY,
+    compact_if_sparse,
+    drop_left,
+    first_waiting,
+    key_of,
+    round_number,
+    write_keys,
+    write_keys_at,
+)
+from cotenant.engine.openings import end_shield, forget_all, has_one_key, note_next
 from cotenant.engine.slices import shift
 from cotenant.engine.sorting import AT, EVERYBODY, KEPT, WHO, before, line_up_running
 from cotenant.engine.weighing import shielded_until
@@ -52,7 +61,7 @@ def _sort_by_index(s: State, rule: Rule, now: float) -> None:
     """Bring those who go by an index up to now, and sort them: they stand before all of the last queue."""
     keys, run, line, last = s.keys, s.run, s.order[KEPT], rule.flags[QUEUES] - 1
     k = 0
-    while k < s.x[N_KEPT] and (keys[0, line[k]] < last or last == 0):
+    while k < s.x[N_LINED] and (keys[0, line[k]] < last or last == 0):
         place, to = line[k], k
         if run[place] >= 0:
             _note_keys(s, rule, place, now)
@@ -66,20 +75,21 @@ def _sort_by_index(s: State, rule: Rule, now: float) -> None:
 @kernel
 def begin_decision(s: State, rule: Rule, now: float) -> None:
     """A new round changes all keys; whoever has run long enough may be displaced on his node."""
+    s.x[ONE_KEY] = 1 if has_one_key(rule) else 0
     round_s = float(rule.numbers[ROUND_S])
     number = round_number(round_s, now) if round_s < math.inf else 0
     if number != s.x[ROUND]:
-        s.x[ROUND], s.x[LINED] = number, 0
+        s.x[ROUND], s.x[LINED], s.t[LAST_KEY] = number, 0, math.inf
         if s.x[SEATED] == 1:
             _make_line(s, rule, now)
             _note_all_nodes(s, rule, now)
     kept, first = 0, math.inf
     for k in range(s.x[N_SHIELDED] if s.t[NEXT_BARE] <= now else 0):
-        job = s.shield[k]
-        until = shielded_till(s, rule, job) if s.i[job, STATE] == RUNNING else now
+        job, until = s.shield[k], s.bare[k]
         if until > now:
-            s.shield[kept], first = job, min(first, until)
-            kept += 1
+            if kept < k:
+                s.shield[kept], s.bare[kept], s.i[job, SHIELDED] = job, until, kept + 1
+            kept, first = kept + 1, min(first, until)
             continue
         s.i[job, SHIELDED] = 0
         if s.i[job, STATE] == RUNNING:
@@ -96,9 +106,8 @@ def note_loose(s: State, rule: Rule, now: float) -> None:
     s.t[NEXT_LOOSE] = math.inf
     first = math.nan
     for k in range(s.x[N_SHIELDED]):
-        job = s.shield[k]
-        until = shielded_till(s, rule, job) if s.i[job, STATE] == RUNNING else now
-        if now < until < s.t[NEXT_LOOSE]:
+        job, until = s.shield[k], s.bare[k]
+        if now < until < s.t[NEXT_LOOSE] and s.i[job, STATE] == RUNNING:
             if math.isnan(first):
                 first = first_waiting(s, KEY1)
             if key_of(s.f, s.i, rule, rule.columns[0], job, now) > first:
@@ -118,7 +127,7 @@ def _is_shielded(s: State, rule: Rule, place: int, now: float) -> bool:
 @kernel
 def _make_line(s: State, rule: Rule, now: float) -> None:
     """Make the line anew, with keys as of now."""
-    compact_if_sparse(s, 3)
+    compact_if_sparse(s)
     write_keys(s, rule, now)
     for place in range(s.x[N_RUN]):
         s.hot[H_NOTED, place] = now
@@ -130,16 +139,19 @@ def _make_line(s: State, rule: Rule, now: float) -> None:
 def _note_all_nodes(s: State, rule: Rule, now: float) -> None:
     """Note the limits of all nodes, from a line that was just made."""
     forget_all(s)
-    for k in range(s.x[N_KEPT] - 1, -1, -1):
+    for k in range(s.x[N_LINED] - 1, -1, -1):
         place = s.order[KEPT, k]
-        if s.run[place] < 0 or _is_shielded(s, rule, place, now):
+        if s.run[place] < 0:
             continue
+        at, shielded = s.i[s.run[place], SLICE], _is_shielded(s, rule, place, now)
+        while at >= 0 and shielded:
+            s.limit[at] = -math.inf
+            at = s.slices[at, SLICE_NEXT]
         second, third = math.inf if by_index(rule) else s.keys[1, place], s.keys[2, place]
         if has_one_key(rule):
             second = third = 0.0
-        at = s.i[s.run[place], SLICE]
         while at >= 0:
-            note_next(s, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS], s.keys[0, place], second, third)
+            note_next(s, at, s.keys[0, place], second, third)
             at = s.slices[at, SLICE_NEXT]
     for n in range(s.node.shape[0]):
         s.top[0, n] = now
@@ -175,14 +187,17 @@ def begin_tail(s: State, rule: Rule, now: float) -> None:
     if s.x[LINED] == 0:
         _make_line(s, rule, now)
     else:
-        compact_if_sparse(s, 2)
+        if s.x[N_LINED] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 2) + EMPTY:
+            drop_left(s)
         if by_index(rule):
             _sort_by_index(s, rule, now)
         for place in range(s.x[N_KEPT], s.x[N_RUN]):
-            _note_keys(s, rule, place, now)
-            _insert(s, place, s.x[N_KEPT])
-            s.x[N_KEPT] += 1
-    s.x[LINE_END] = s.x[N_KEPT]
+            if s.run[place] >= 0:
+                _note_keys(s, rule, place, now)
+                _insert(s, place, s.x[N_LINED])
+                s.x[N_LINED] += 1
+        s.x[N_KEPT] = s.x[N_RUN]
+    s.x[LINE_END] = s.x[N_LINED]
     s.x[TAIL_FIRST] = s.order.shape[1]
 
 

@@ -20,6 +20,7 @@ from cotenant.core.plan import Places, Plan, Slices, Terms
 from cotenant.core.state import IntMatrix, Matrix, State
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
+from cotenant.engine.good_changes import are_good, as_named
 from cotenant.engine.observe import pinned_gpus, places_of
 from cotenant.engine.partitions import about_slices
 
@@ -54,9 +55,7 @@ def only_starts(state: State, plan: Plan, view: View) -> bool:
         return False
     if state.x[col.LAGS] or state.x[col.USE_HOST] or (plan.terms and not _gives_shares(state, plan, view)):
         return False
-    rows = np.fromiter(plan.run, np.int64, len(plan.run))
-    known = (rows >= 0) & (rows < len(state.i))
-    return bool(known.all() and (state.i[rows, col.STATE] == col.WAITING).all())
+    return all(0 <= row < len(state.i) and state.i[row, col.STATE] == col.WAITING for row in plan.run)
 
 
 def _gives_shares(state: State, plan: Plan, view: View) -> bool:
@@ -69,6 +68,8 @@ def _gives_shares(state: State, plan: Plan, view: View) -> bool:
 
 def only_shares(state: State, terms: Mapping[int, Terms]) -> bool:
     """Whether these terms change nothing but the shares of jobs that run: then no limit can be passed."""
+    if not terms:
+        return True
     rows = np.fromiter(terms, np.int64, len(terms))
     if ((rows < 0) | (rows >= len(state.i))).any():
         return False
@@ -84,6 +85,8 @@ def only_shares(state: State, terms: Mapping[int, Terms]) -> bool:
 def check_starts(state: State, plan: Plan, view: View, name: str) -> Wanted:
     """`check_plan` for a plan that only starts jobs: who starts, and where."""
     wanted = {row: _with_masks(slices) for row, slices in plan.run.items()}
+    if state.x[col.SHARING] and is_good(state, plan, wanted, view):
+        return wanted
     complaint = _about_gangs(state, wanted, view)
     if not complaint and state.x[col.SHARING]:
         complaint = _resolve(state, wanted, _taken_on(state, wanted)) or _about_gpus(
@@ -99,6 +102,35 @@ def check_starts(state: State, plan: Plan, view: View, name: str) -> Wanted:
     if complaint:
         raise InputError(f"policy '{name}': plan {complaint}")
     return wanted
+
+
+def is_good(state: State, plan: Plan, named: Wanted, view: View) -> bool:
+    """Whether it is plain that no limit is passed when these are where they are to be, and all others stay."""
+    if any(terms.sliced for terms in plan.terms.values()):
+        return False
+    needs = {row: memory_gib(state, plan.terms.get(row), row, view) for row in named}
+    return bool(are_good(state, as_named(named, plan, needs), view.rows))
+
+
+def changed_by(state: State, plan: Plan, view: View) -> Wanted | None:
+    """Whom a good plan names, and where they are to be; None where the whole of it has to be looked at.
+
+    Nobody stops, changes its size or is cut, and hosts do not bind: what a plan does not name stays as it is.
+    """
+    together, facts = view.facts.together, view.facts
+    if not plan.keep or plan.stop or facts.elastic is not None or facts.slicing is not None:
+        return None
+    soft = together is not None and together.soft is not None
+    if soft or not state.x[col.SHARING] or state.x[col.LAGS] or state.x[col.USE_HOST]:
+        return None
+    if state.x[col.TENANTS] == 1 and state.quota[:, col.Q_STAYS].any():
+        return None
+    named = {row: _with_masks(slices) for row, slices in plan.run.items()}
+    for row in plan.terms:
+        places = named.setdefault(row, view.places(row))
+        if not places:
+            return None
+    return named if is_good(state, plan, named, view) else None
 
 
 def _about_free(state: State, wanted: Wanted) -> str:

@@ -350,7 +350,9 @@ class Engine:
             self.state.quota[:, col.Q_LIMIT] -= pinned
             self._in_pools(plan.pools, now_s)
             self.state.quota[:, col.Q_LIMIT] += pinned
-        self.state.t[col.NEXT_CALL] = plan.next_s
+        t, x = self.state.t, self.state.x
+        t[col.NEXT_CALL], t[col.GIVES_UNTIL], t[col.REPEATS_UNTIL] = plan.next_s, plan.idle_until_s, plan.same_until_s
+        x[col.N_GIVEN], x[col.HANDLED_THEN] = 0, x[col.N_HANDLED]
 
     def _by_priority(self, now_s: float) -> None:
         view = self.view(now_s)

@@ -13,12 +13,12 @@ from cotenant.engine.keys import chain_by_tenant, gpus_not_ahead, own_gpus_not_a
 from cotenant.engine.ledger import count_standing
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.listing import list_kept
-from cotenant.engine.openings import goes_by_node, may_open
+from cotenant.engine.openings import goes_by_node, may_be_idle, may_open
 from cotenant.engine.tail import enough_behind, walk_from_tail
 from cotenant.engine.walk import walk_preemptive
 
 NO_WALK, A_WALK, WITH_FRESH_KEYS = 0, 1, 2
-_HOPELESS, _STARTED, _DISPLACES = 0, 1, 2
+_HOPELESS, _STARTED, _DISPLACES, _LAST = 0, 1, 2, 3
 
 
 @entry
@@ -61,35 +61,48 @@ def _decide_plain(s: State, rule: Rule, now: float) -> None:
         if s.i[newest, HEAP_AT] == 0:
             note_loose(s, rule, now)
         if found == _DISPLACES:
-            walk_from_tail(s, rule, now)
+            walk_from_tail(s, rule, 0, now)
         return
     line_up(s)
-    line, found = 0, _HOPELESS
+    line, found, nobody = 0, _HOPELESS, False
     while line < s.x[N_LINES] and found != _DISPLACES:
         c = s.lines[line]
+        if nobody and s.cls[c, C_GPUS] > s.x[IDLE]:
+            line += 1
+            continue
         found = _look_at(s, rule, c, s.heap[s.cls[c, C_OFFSET]], now)
         if found == _STARTED:
             advance_line(s, line)
         else:
             line += 1
+            nobody = nobody or found == _LAST
     if s.x[N_LINES] > 0:
         note_loose(s, rule, now)
     if found == _DISPLACES:
-        walk_from_tail(s, rule, now)
+        walk_from_tail(s, rule, line - 1, now)
 
 
 @kernel
 def _look_at(s: State, rule: Rule, c: int, job: int, now: float) -> int:
-    """Start the first waiting job of a class if it needs nobody's GPUs; else say whether it might displace somebody."""
+    """Start the first waiting job of a class if it needs nobody's GPUs; else say whether it might displace somebody, or
+    that nobody runs behind it, nor behind those that come after it."""
     by_node = goes_by_node(s, c)
+    first = not by_node or may_be_idle(s, c)  # what limits would tell of idle GPUs costs more than looking for them
+    if first and start_if_it_fits(s, rule, job, c, now):
+        return _STARTED
     if by_node and not may_open(s, rule, c, job, now):
         return _HOPELESS
-    if start_if_it_fits(s, rule, job, c, now):
+    if by_node and not first and start_if_it_fits(s, rule, job, c, now):
         return _STARTED
     if by_node:
         return _DISPLACES
-    known = rule.flags[STABLE] == 1 and _known_hopeless(s, c, job)
-    return _DISPLACES if not known and enough_behind(s, rule, c, job, now) else _HOPELESS
+    if s.f[job, KEY1] > s.t[LAST_KEY]:
+        return _LAST
+    if rule.flags[STABLE] == 1 and _known_hopeless(s, c, job):
+        return _HOPELESS
+    if enough_behind(s, rule, c, job, now):
+        return _DISPLACES
+    return _LAST if s.cls[c, C_BEHIND] == 0 else _HOPELESS
 
 
 @kernel

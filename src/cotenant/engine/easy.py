@@ -15,7 +15,7 @@ from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.fill import fill, open_idle, room_in_quota, start_if_it_fits
 from cotenant.engine.heaps import ahead
 from cotenant.engine.home import find_home
-from cotenant.engine.keys import compact_running
+from cotenant.engine.keys import compact_if_sparse
 from cotenant.engine.ledger import start
 from cotenant.engine.slices import shift, slices_for
 from cotenant.engine.sorting import AT, EVERYBODY, WHO, line_up_running
@@ -76,7 +76,7 @@ def _may_fit(s: State, c: int, ending: int, gpus: int) -> bool:
 @kernel
 def reserve(s: State, head: int, now: float) -> float:
     """When the head can start. Leaves in UNCLAIMED what is free then, beside the head's GPUs."""
-    compact_running(s)
+    compact_if_sparse(s)
     for k in range(s.x[N_RUN]):
         s.keys[0, k] = believed_end(s.hot, k, now)
         for c in range(1, s.keys.shape[0]):
@@ -90,6 +90,8 @@ def reserve(s: State, head: int, now: float) -> float:
     part = gpus // max(s.cls[c, C_NODES], 1)
     for k in range(count):
         job = s.order[WHO, k]
+        if job < 0:  # it no longer runs
+            continue
         shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
         free += s.i[job, GPUS]
         if free < gpus or not _may_fit(s, c, job, part):
@@ -100,7 +102,8 @@ def reserve(s: State, head: int, now: float) -> float:
             following = k + 1
             while following < count and s.keys[0, s.order[AT, following]] == end:
                 job = s.order[WHO, following]
-                shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
+                if job >= 0:
+                    shift(s, job, s.i[job, SLICE], UNCLAIMED, 1)
                 following += 1
             _take_found(s, head, pieces, UNCLAIMED)
             return float(end)

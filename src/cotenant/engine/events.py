@@ -172,7 +172,7 @@ def next_own_time(s: State, rule: Rule) -> float:
     """When something happens by itself: an event of a job, a new round while somebody waits, a time of the policy."""
     time_s = math.inf
     if s.x[N_EVENTS] > 0:
-        time_s = s.f[s.events[0], EVENT]
+        time_s = s.when[0]
     if s.x[N_WAITING] > 0 and rule.numbers[ROUND_S] < math.inf and s.x[N_RUNNING] > 0:
         time_s = min(time_s, (round_number(rule.numbers[ROUND_S], s.t[NOW]) + 1) * rule.numbers[ROUND_S])
     if rule.flags[EXTERNAL] == 3 and s.x[N_WAITING] + s.x[N_RUNNING] > 0 and s.t[NEXT_CALL] > s.t[NOW]:
@@ -215,7 +215,7 @@ def begin_step(s: State, rule: Rule, now: float) -> bool:
         due = s.x[N_WAITING] > 0
     due = loosen(s, now) or due
     s.t[NOW] = now
-    while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
+    while s.x[N_EVENTS] > 0 and s.when[0] <= now:
         handle(s, rule, s.events[0], now)
         due = True
     return bool(due)
@@ -268,7 +268,7 @@ def ran_out(s: State, rule: Rule, job: int, now: float, waits: bool, lost: float
 @entry
 def rekey(s: State, rule: Rule, job: int, now: float) -> None:
     """Something that a waiting job is sorted by has changed."""
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    remove_waiting(s, job)
     set_keys(s.f, s.i, rule, job, now)
     stand_in_line(s, job)
     if rule.flags[EASY] == 1:
@@ -362,7 +362,7 @@ def pin(s: State, rule: Rule, job: int, now: float) -> None:
         at = s.slices[at, SLICE_NEXT]
     empty_place(s, job)
     s.x[N_RUNNING] -= 1
-    drop_event(s.f, s.i, s.events, s.x, job)
+    drop_event(s, job)
     s.i[job, STATE] = PINNED
     _hold_fast(s, job, 1)
     recount_of(s, job)

@@ -80,7 +80,7 @@ def fill(s: State, rule: Rule, now: float, strict: bool) -> None:
         if s.cls[c, C_LEN] > 0 and (strict or s.cls[c, C_BLOCKED] != stamp):
             insert_line(s, c, count)
             count += 1
-    s.x[N_LINES] = count
+    s.x[N_LINES], s.x[IN_LINE] = count, 0
     closed = 0
     line = 0
     while line < s.x[N_LINES]:

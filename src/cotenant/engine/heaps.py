@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cotenant.core.columns import *
 from cotenant.core.jit import entry, kernel
-from cotenant.core.state import IntMatrix, Matrix
+from cotenant.core.state import IntMatrix, Matrix, State
 from cotenant.core.workload import Ints
 
 
@@ -26,105 +26,134 @@ def ahead(f: Matrix, a: int, b: int) -> bool:
 
 
 @kernel
-def _sooner(f: Matrix, i: IntMatrix, a: int, b: int) -> bool:
-    if f[a, EVENT] != f[b, EVENT]:
-        return bool(f[a, EVENT] < f[b, EVENT])
-    if i[a, EVENT_KIND] != i[b, EVENT_KIND]:
-        return bool(i[a, EVENT_KIND] < i[b, EVENT_KIND])
-    return a < b
-
-
-@kernel
-def _precedes(f: Matrix, i: IntMatrix, track: int, a: int, b: int) -> bool:
-    """Which of two jobs is nearer to the top of the heap whose positions are in the column `track`."""
-    return _sooner(f, i, a, b) if track == EVENT_AT else ahead(f, a, b)
-
-
-@kernel
-def _up(f: Matrix, i: IntMatrix, heap: Ints, base: int, at: int, track: int) -> int:
+def _up(f: Matrix, i: IntMatrix, heap: Ints, base: int, at: int) -> int:
     job = heap[base + at]
     while at > 0:
         parent = (at - 1) >> 1
         other = heap[base + parent]
-        if not _precedes(f, i, track, job, other):
+        if not ahead(f, job, other):
             break
         heap[base + at] = other
-        i[other, track] = at
+        i[other, HEAP_AT] = at
         at = parent
     heap[base + at] = job
-    i[job, track] = at
+    i[job, HEAP_AT] = at
     return at
 
 
 @kernel
-def _down(f: Matrix, i: IntMatrix, heap: Ints, base: int, size: int, at: int, track: int) -> None:
+def _down(f: Matrix, i: IntMatrix, heap: Ints, base: int, size: int, at: int) -> None:
     job = heap[base + at]
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and _precedes(f, i, track, heap[base + child + 1], heap[base + child]):
+        if child + 1 < size and ahead(f, heap[base + child + 1], heap[base + child]):
             child += 1
         other = heap[base + child]
-        if not _precedes(f, i, track, other, job):
+        if not ahead(f, other, job):
             break
         heap[base + at] = other
-        i[other, track] = at
+        i[other, HEAP_AT] = at
         at = child
     heap[base + at] = job
-    i[job, track] = at
+    i[job, HEAP_AT] = at
 
 
 @kernel
-def _fill_gap(f: Matrix, i: IntMatrix, heap: Ints, base: int, last: int, at: int, track: int) -> None:
-    """The job at `at` is taken out of a heap that ended at `last`: the last one takes its place, and moves from it."""
-    if at != last:
-        heap[base + at] = heap[base + last]
-        if _up(f, i, heap, base, at, track) == at:
-            _down(f, i, heap, base, last, at, track)
+def _note_moved(s: State, c: int) -> None:
+    """The first waiting job of a class is another."""
+    if s.cls[c, C_MOVED] == 0:
+        s.moved[s.x[N_MOVED]] = c
+        s.x[N_MOVED] += 1
+    s.cls[c, C_MOVED] = 1
 
 
 @kernel
-def push_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
+def push_waiting(s: State, job: int) -> None:
     """Put a job into the heap of its class."""
-    c = i[job, CLASS]
-    at = cls[c, C_LEN]
-    heap[cls[c, C_OFFSET] + at] = job
-    cls[c, C_LEN] = at + 1
-    if _up(f, i, heap, cls[c, C_OFFSET], at, HEAP_AT) == 0:
-        cls[c, C_MOVED] = 1
+    c = s.i[job, CLASS]
+    at = s.cls[c, C_LEN]
+    s.heap[s.cls[c, C_OFFSET] + at] = job
+    s.cls[c, C_LEN] = at + 1
+    if _up(s.f, s.i, s.heap, s.cls[c, C_OFFSET], at) == 0:
+        _note_moved(s, c)
 
 
 @entry
-def remove_waiting(f: Matrix, i: IntMatrix, cls: IntMatrix, heap: Ints, job: int) -> None:
+def remove_waiting(s: State, job: int) -> None:
     """Take a job out of the heap of its class, wherever it stands."""
-    c, at = i[job, CLASS], i[job, HEAP_AT]
-    cls[c, C_LEN] -= 1
-    i[job, HEAP_AT] = -1
+    c, at = s.i[job, CLASS], s.i[job, HEAP_AT]
+    base, last = s.cls[c, C_OFFSET], s.cls[c, C_LEN] - 1
+    s.cls[c, C_LEN] = last
+    s.i[job, HEAP_AT] = -1
     if at == 0:
-        cls[c, C_MOVED] = 1
-    _fill_gap(f, i, heap, cls[c, C_OFFSET], cls[c, C_LEN], at, HEAP_AT)
-
-
-@entry
-def set_event(f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int, time_s: float, kind: int) -> None:
-    """Give a job its next event, in place of the one it had."""
-    f[job, EVENT] = time_s
-    i[job, EVENT_KIND] = kind
-    at = i[job, EVENT_AT]
-    if at < 0:
-        at = x[N_EVENTS]
-        events[at] = job
-        x[N_EVENTS] = at + 1
-    if _up(f, i, events, 0, at, EVENT_AT) == at:
-        _down(f, i, events, 0, x[N_EVENTS], at, EVENT_AT)
+        _note_moved(s, c)
+    if at != last:
+        s.heap[base + at] = s.heap[base + last]
+        if _up(s.f, s.i, s.heap, base, at) == at:
+            _down(s.f, s.i, s.heap, base, last, at)
 
 
 @kernel
-def drop_event(f: Matrix, i: IntMatrix, events: Ints, x: Ints, job: int) -> None:
+def _comes_first(s: State, one: int, two: int) -> bool:
+    """Of two jobs whose events are at the same time."""
+    if s.i[one, EVENT_KIND] != s.i[two, EVENT_KIND]:
+        return bool(s.i[one, EVENT_KIND] < s.i[two, EVENT_KIND])
+    return one < two
+
+
+@kernel
+def _settle(s: State, job: int, at: int) -> None:
+    """Put a job where its event belongs, from a free place of the heap of events on: down to the leaves, then up.
+
+    Whoever is put there was last or is new, so that he hardly rises. Times stand beside the jobs, so that nobody's row
+    is read; the choice between two children is a number, not a branch that would be guessed wrong every second time.
+    """
+    events, when, size, time_s = s.events, s.when, s.x[N_EVENTS], s.f[job, EVENT]
+    while 2 * at + 2 < size:
+        child = 2 * at + 1
+        second = 1 if when[child + 1] < when[child] else 0
+        if when[child + 1] == when[child]:
+            second = 1 if _comes_first(s, events[child + 1], events[child]) else 0
+        child += second
+        events[at], when[at] = events[child], when[child]
+        s.i[events[at], EVENT_AT] = at
+        at = child
+    if 2 * at + 1 < size:
+        events[at], when[at] = events[2 * at + 1], when[2 * at + 1]
+        s.i[events[at], EVENT_AT] = at
+        at = 2 * at + 1
+    while at > 0:
+        parent = (at - 1) >> 1
+        if when[parent] < time_s or (when[parent] == time_s and not _comes_first(s, job, events[parent])):
+            break
+        events[at], when[at] = events[parent], when[parent]
+        s.i[events[at], EVENT_AT] = at
+        at = parent
+    events[at], when[at] = job, time_s
+    s.i[job, EVENT_AT] = at
+
+
+@entry
+def set_event(s: State, job: int, time_s: float, kind: int) -> None:
+    """Give a job its next event, in place of the one it had."""
+    s.f[job, EVENT] = time_s
+    s.i[job, EVENT_KIND] = kind
+    at = s.i[job, EVENT_AT]
+    if at < 0:
+        at = s.x[N_EVENTS]
+        s.x[N_EVENTS] = at + 1
+    _settle(s, job, at)
+
+
+@kernel
+def drop_event(s: State, job: int) -> None:
     """Forget the job's next event, if it has one."""
-    at = i[job, EVENT_AT]
+    at = s.i[job, EVENT_AT]
     if at >= 0:
-        x[N_EVENTS] -= 1
-        i[job, EVENT_AT] = -1
-        _fill_gap(f, i, events, 0, x[N_EVENTS], at, EVENT_AT)
+        last = s.x[N_EVENTS] - 1
+        s.x[N_EVENTS] = last
+        s.i[job, EVENT_AT] = -1
+        if at != last:
+            _settle(s, s.events[last], at)

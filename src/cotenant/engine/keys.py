@@ -12,7 +12,8 @@ from cotenant.engine.gittins import gittins_further, gittins_index
 from cotenant.engine.listing import listed_key
 from cotenant.engine.weighing import less_cost, loses_work, shielded_until, start_s, stop_cost
 
-_EMPTY = 8  # places of jobs that no longer run may stay in the list, however few run
+SLACK = 1e-9  # keys that were computed in another way differ by less
+EMPTY = 8  # places of jobs that no longer run may stay in the list, however few run
 
 
 @entry
@@ -23,6 +24,12 @@ def work_done(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
     if i[job, STATE] == RUNNING and now > since:
         done += (now - since) * f[job, SPEED]
     return float(done)
+
+
+@kernel
+def with_slack(key: float) -> float:
+    """A key, or a little more: that of the same job at the same moment, however it is computed."""
+    return key if math.isinf(key) else key + SLACK * (1.0 + abs(key))
 
 
 @kernel
@@ -256,22 +263,25 @@ def _shield(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def _list_shielded(s: State, job: int) -> None:
-    """Note that a job is in its minimum run, once; when the list is full, whoever no longer runs is dropped."""
+def _list_shielded(s: State, job: int, until: float) -> None:
+    """Note until when a job is in its minimum run; when the list is full, whoever no longer runs is dropped."""
+    if s.i[job, SHIELDED] > 0:
+        s.bare[s.i[job, SHIELDED] - 1] = until
+        return
     if s.x[N_SHIELDED] == s.shield.shape[0]:
         kept = 0
         for k in range(s.x[N_SHIELDED]):
             listed = s.shield[k]
-            if s.i[listed, STATE] == RUNNING and s.i[listed, SHIELDED] == 1:
-                s.shield[kept] = listed
+            if s.i[listed, STATE] == RUNNING:
+                s.shield[kept], s.bare[kept] = listed, s.bare[k]
                 kept += 1
+                s.i[listed, SHIELDED] = kept
             else:
                 s.i[listed, SHIELDED] = 0
         s.x[N_SHIELDED] = kept
-    if s.i[job, SHIELDED] == 0:
-        s.i[job, SHIELDED] = 1
-        s.shield[s.x[N_SHIELDED]] = job
-        s.x[N_SHIELDED] += 1
+    s.shield[s.x[N_SHIELDED]], s.bare[s.x[N_SHIELDED]] = job, until
+    s.x[N_SHIELDED] += 1
+    s.i[job, SHIELDED] = s.x[N_SHIELDED]
 
 
 @kernel
@@ -281,8 +291,8 @@ def note_shield(s: State, rule: Rule, job: int, now: float) -> None:
         return
     cost = stop_cost(s.f, s.i, job, False)
     until = shielded_until(s.f[job, SINCE], s.f[job, WARM], cost, rule.numbers[MIN_RUN_S])
-    if until > now:
-        _list_shielded(s, job)
+    if until > now or s.i[job, SHIELDED] > 0:
+        _list_shielded(s, job, until)
         s.t[NEXT_BARE] = min(s.t[NEXT_BARE], until)
     if s.x[N_WAITING] > 0 and now < until < s.t[NEXT_LOOSE]:
         own = 1 if rule.columns[0] == BY_TIER else 0
@@ -352,16 +362,16 @@ def write_keys(s: State, rule: Rule, now: float) -> None:
 
 
 @kernel
-def compact_if_sparse(s: State, share: int) -> None:
-    """Compact the list of running jobs once some have left it: one for 2 ** share that run, and a few."""
-    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> share) + _EMPTY:
+def compact_if_sparse(s: State) -> None:
+    """Compact the list of running jobs once some have left it: one for eight that run, and a few."""
+    if s.x[N_RUN] > s.x[N_RUNNING] + (s.x[N_RUNNING] >> 3) + EMPTY:
         compact_running(s)
 
 
 @kernel
 def refresh_keys(s: State, rule: Rule, now: float) -> None:
     """Write the keys of all running jobs, in step with `s.run`; empty places come before everybody."""
-    compact_if_sparse(s, 3)
+    compact_if_sparse(s)
     run, keys, count = s.run, s.keys, s.x[N_RUN]
     s.x[LINED] = 0
     write_keys(s, rule, now)
@@ -434,50 +444,52 @@ def before_running(f: Matrix, job: int, keys: Matrix, k: int, other: int) -> boo
 @kernel
 def compact_running(s: State) -> None:
     """Drop the places of jobs that no longer run from the list of running jobs, keeping its order."""
-    run, hot, keys, count = s.run, s.hot, s.keys, s.x[N_RUN]
+    run, hot, keys, source, count = s.run, s.hot, s.keys, s.order[0], s.x[N_RUN]
     first = 0
     while first < count and run[first] >= 0:
         first += 1
     if first == count:
         return
     _renumber_line(s)
+    kept = first
+    for k in range(first + 1, count):  # whoever stays is written down once, and nothing is asked per column
+        source[kept] = k
+        kept += 1 if run[k] >= 0 else 0
     for c in range(hot.shape[0]):
         column = hot[c]
-        kept = first
-        for k in range(first + 1, count):
-            if run[k] >= 0:
-                column[kept] = column[k]
-                kept += 1
+        for k in range(first, kept):
+            column[k] = column[source[k]]
     for c in range(keys.shape[0]):
         noted = keys[c]
-        kept = first
-        for k in range(first + 1, count):
-            if run[k] >= 0:
-                noted[kept] = noted[k]
-                kept += 1
-    kept = first
-    for k in range(first + 1, count):
-        if run[k] >= 0:
-            run[kept] = run[k]
-            s.i[run[k], RUN_AT] = kept
-            kept += 1
+        for k in range(first, kept):
+            noted[k] = noted[source[k]]
+    for k in range(first, kept):
+        run[k] = run[source[k]]
+        s.i[run[k], RUN_AT] = k
     s.x[N_RUN] = kept
 
 
 @kernel
 def _renumber_line(s: State) -> None:
     """Let the line of running jobs (`cotenant.engine.sorting`) name their places as they will be without empty ones."""
+    drop_left(s)
     places = 0
     for k in range(s.x[N_KEPT]):
         s.scratch[k] = places
         places += 1 if s.run[k] >= 0 else 0
-    length = 0
-    for k in range(s.x[N_KEPT]):
-        place = s.order[2, k]
-        if s.run[place] >= 0:
-            s.order[2, length] = int(s.scratch[place])
-            length += 1
-    s.x[N_KEPT] = length
+    for k in range(s.x[N_LINED]):
+        s.order[2, k] = int(s.scratch[s.order[2, k]])
+    s.x[N_KEPT] = places
+
+
+@kernel
+def drop_left(s: State) -> None:
+    """Drop those who no longer run from the line of running jobs."""
+    line, length = s.order[2], 0
+    for k in range(s.x[N_LINED]):
+        line[length] = line[k]
+        length += 1 if s.run[line[k]] >= 0 else 0
+    s.x[N_LINED] = length
 
 
 @kernel

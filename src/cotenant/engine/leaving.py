@@ -81,7 +81,7 @@ def gone(s: State, rule: Rule, job: int, now: float) -> None:
     if s.i[job, STATE] == WAITING:
         schedule_wait(s, rule, job)
     else:
-        drop_event(s.f, s.i, s.events, s.x, job)
+        drop_event(s, job)
         if s.i[job, STATE] == RUNNING:
             schedule_run(s, rule, job)
 
@@ -89,7 +89,7 @@ def gone(s: State, rule: Rule, job: int, now: float) -> None:
 @entry
 def end_suspended(s: State, rule: Rule, job: int, now: float) -> None:
     """A suspended job is ended, to start again anywhere from its last checkpoint; its process goes a little later."""
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    remove_waiting(s, job)
     s.f[job, LOST] += (s.f[job, DONE] - s.f[job, SAVED]) * s.i[job, GPUS]
     s.f[job, DONE] = s.f[job, SAVED]
     unbind(s, job)
@@ -113,7 +113,7 @@ def bind_late(s: State, rule: Rule, job: int, now: float) -> None:
     """
     if free_bound(s) < 0:
         return
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    remove_waiting(s, job)
     if rule.flags[EASY] == 1:
         set_leaf(s, job, math.inf)
     s.i[job, HOME] = copy_slices(s.slices, s.x, FREE_SLICE, s.i[job, OLD])
@@ -137,7 +137,7 @@ def forget_home(s: State, rule: Rule, job: int, now: float) -> None:
     """
     waits = s.i[job, HEAP_AT] >= 0
     if waits:
-        remove_waiting(s.f, s.i, s.cls, s.heap, job)
+        remove_waiting(s, job)
     unbind(s, job)
     if waits:
         ask_anew(s, job)

@@ -9,7 +9,7 @@ from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.heaps import drop_event, push_waiting, remove_waiting, set_event
-from cotenant.engine.keys import compact_running, empty_place, note_shield, set_keys, work_done
+from cotenant.engine.keys import compact_running, empty_place, note_shield, set_keys, with_slack, work_done
 from cotenant.engine.listing import list_last, list_waiting, listed_key
 from cotenant.engine.openings import forget_nodes_of, get_up, sit_down
 from cotenant.engine.queues import crossing_s, stand_in_queue
@@ -51,7 +51,7 @@ def stand_in_line(s: State, job: int) -> None:
         s.cls[c, C_HEAD] = -1
     if s.x[N_SHUT] > 0 or s.cls[c, C_POOLS] == 0:
         s.x[UNSURE] = max(s.x[UNSURE], 1)
-    push_waiting(s.f, s.i, s.cls, s.heap, job)
+    push_waiting(s, job)
 
 
 @entry
@@ -124,9 +124,9 @@ def schedule_wait(s: State, rule: Rule, job: int) -> None:
         if unbind < time_s:
             time_s, kind = unbind, UNBIND
     if time_s < math.inf:
-        set_event(s.f, s.i, s.events, s.x, job, time_s, kind)
+        set_event(s, job, time_s, kind)
     else:
-        drop_event(s.f, s.i, s.events, s.x, job)
+        drop_event(s, job)
 
 
 @entry
@@ -141,11 +141,11 @@ def bar(s: State, rule: Rule, job: int, barred: bool, now: float) -> None:
 def dequeue(s: State, rule: Rule, job: int) -> None:
     """A job stops waiting."""
     if s.i[job, HEAP_AT] >= 0:
-        remove_waiting(s.f, s.i, s.cls, s.heap, job)
+        remove_waiting(s, job)
     s.x[N_WAITING] -= 1
     if rule.flags[EASY] == 1:
         set_leaf(s, job, math.inf)
-    drop_event(s.f, s.i, s.events, s.x, job)
+    drop_event(s, job)
 
 
 @entry
@@ -156,7 +156,7 @@ def schedule_run(s: State, rule: Rule, job: int) -> None:
     """
     f, i = s.f, s.i
     if i[job, PROMISED] == 1:
-        set_event(f, i, s.events, s.x, job, f[job, LEAVES], GONE)
+        set_event(s, job, f[job, LEAVES], GONE)
         return
     target, kind = f[job, WORK], END
     if f[job, FAIL_AT] < target:
@@ -166,7 +166,7 @@ def schedule_run(s: State, rule: Rule, job: int) -> None:
         crossing = crossing_s(f, i, rule, job, s.x[FULL] == 1)
         if crossing < time_s:
             time_s, kind = crossing, CROSS
-    set_event(f, i, s.events, s.x, job, time_s, kind)
+    set_event(s, job, time_s, kind)
 
 
 @kernel
@@ -177,9 +177,9 @@ def _take_gpus(s: State, job: int, head: int, sign: int) -> int:
         n = s.slices[at, SLICE_NODE]
         s.node[n, NODE_FREE] -= sign * s.slices[at, SLICE_GPUS]
         if sign > 0:
-            sit_down(s, job, n)
+            sit_down(s, job, at)
         else:
-            get_up(s, job, n, s.slices[at, SLICE_GPUS])
+            get_up(s, job, at)
         at = s.slices[at, SLICE_NEXT]
     s.x[IDLE] -= sign * s.i[job, GPUS]
     return int(s.i[job, GPUS])
@@ -248,6 +248,7 @@ def start(s: State, rule: Rule, job: int, head: int, now: float) -> None:
     s.x[N_RUN] += 1
     s.x[N_RUNNING] += 1
     s.x[N_STARTED_GPUS] += s.i[job, GPUS]
+    s.t[LAST_KEY] = max(s.t[LAST_KEY], with_slack(s.f[job, KEY1]))
     note_shield(s, rule, job, now)
 
 
@@ -308,6 +309,7 @@ def rerun(s: State, rule: Rule, job: int, k: int) -> None:
     """The run of the job at position k has changed: its hot row and its next event are made anew."""
     if k < s.x[N_KEPT]:
         s.x[LINED] = 0
+    s.t[LAST_KEY] = math.inf
     forget_nodes_of(s, job)
     heat(s.f, s.i, s.slices, s.hot, s.x, job, k)
     schedule_run(s, rule, job)
@@ -397,7 +399,7 @@ def let_go_of(s: State, job: int, now: float) -> int:
     s.x[N_RUNNING] -= 1
     s.x[STAMP] += 1
     s.x[DIRTY] = 1
-    drop_event(s.f, s.i, s.events, s.x, job)
+    drop_event(s, job)
     return int(head)
 
 
@@ -417,7 +419,7 @@ def _keep_segments(s: State, job: int, head: int, now: float) -> None:
 @kernel
 def promote(s: State, rule: Rule, job: int, now: float) -> None:
     """A starved job goes back to the first queue with a fresh priority clock; its progress is untouched."""
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    remove_waiting(s, job)
     s.i[job, QUEUE] = 0
     s.f[job, ATTAINED] = 0.0
     list_last(s, job)
@@ -430,7 +432,7 @@ def promote(s: State, rule: Rule, job: int, now: float) -> None:
 @kernel
 def relax(s: State, rule: Rule, job: int) -> None:
     """A job that has waited long enough may be placed anywhere: it moves to the twin of its class."""
-    remove_waiting(s.f, s.i, s.cls, s.heap, job)
+    remove_waiting(s, job)
     if rule.flags[EASY] == 1:
         set_leaf(s, job, math.inf)
     s.i[job, CLASS] = s.cls[s.i[job, CLASS], C_TWIN]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cotenant.core.columns import C_LEN, C_MOVED, C_OFFSET, N_LINES
+from cotenant.core.columns import C_LEN, C_MOVED, C_OFFSET, IN_LINE, N_LINES, N_MOVED
 from cotenant.core.jit import kernel
 from cotenant.core.state import State
 from cotenant.engine.heaps import ahead
@@ -10,31 +10,36 @@ from cotenant.engine.heaps import ahead
 
 @kernel
 def line_up(s: State) -> None:
-    """Order the classes that have waiting jobs by their first ones.
-
-    They are taken in the order in which they stood last, which is nearly right. A negative length marks who is in line.
-    """
-    moved = count = 0
-    for c in range(s.cls.shape[0]):
-        moved += s.cls[c, C_MOVED]
-        count += 1 if s.cls[c, C_LEN] > 0 else 0
-    if moved == 0 and count == s.x[N_LINES]:
+    """Order the classes that have waiting jobs by their first ones: those of which it is another are put in anew."""
+    if s.x[IN_LINE] == 0:
+        _line_up_all(s)
+        return
+    if s.x[N_MOVED] == 0:
         return
     count = 0
     for k in range(s.x[N_LINES]):
         c = s.lines[k]
-        if s.cls[c, C_LEN] > 0:
+        s.lines[count] = c
+        count += 1 if s.cls[c, C_MOVED] != 1 else 0
+    for k in range(s.x[N_MOVED]):
+        c = s.moved[k]
+        if s.cls[c, C_MOVED] == 1 and s.cls[c, C_LEN] > 0:
             insert_line(s, c, count)
-            s.cls[c, C_LEN] = -s.cls[c, C_LEN]
             count += 1
+        s.cls[c, C_MOVED] = 0
+    s.x[N_MOVED], s.x[N_LINES] = 0, count
+
+
+@kernel
+def _line_up_all(s: State) -> None:
+    """The same from the beginning."""
+    count = 0
     for c in range(s.cls.shape[0]):
         s.cls[c, C_MOVED] = 0
-        if s.cls[c, C_LEN] < 0:
-            s.cls[c, C_LEN] = -s.cls[c, C_LEN]
-        elif s.cls[c, C_LEN] > 0:
+        if s.cls[c, C_LEN] > 0:
             insert_line(s, c, count)
             count += 1
-    s.x[N_LINES] = count
+    s.x[N_MOVED], s.x[N_LINES], s.x[IN_LINE] = 0, count, 1
 
 
 @kernel
@@ -60,7 +65,7 @@ def advance_line(s: State, at: int) -> None:
     """The first job of the class at position `at` was taken: put the class where its next job belongs."""
     c = s.lines[at]
     last = s.x[N_LINES]
-    s.cls[c, C_MOVED] = 0
+    s.cls[c, C_MOVED] = min(s.cls[c, C_MOVED] * 2, 2)
     if s.cls[c, C_LEN] == 0:
         last -= 1
         for k in range(at, last):

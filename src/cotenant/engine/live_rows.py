@@ -131,7 +131,7 @@ class LiveRows:
             return False
         waits = state.i[row, col.HEAP_AT] >= 0
         if waits:
-            remove_waiting(state.f, state.i, state.cls, state.heap, row)
+            remove_waiting(state, row)
         self._give_up_leaf(row)
         f, i = state.f[row], state.i[row]
         f[col.CPUS], f[col.MEM] = (job.cpus, job.mem_gib) if state.x[col.USE_HOST] else (0.0, 0.0)
@@ -274,6 +274,7 @@ class LiveRows:
             f=np.concatenate([state.f, f]),
             i=np.concatenate([state.i, i]),
             events=_longer(state.events, len(state.f) + more + 1),
+            when=_longer(state.when, len(state.f) + more + 1),
             attempt_of=np.concatenate([state.attempt_of, np.zeros((more, 2), np.int64)]),
         )
 
@@ -285,6 +286,7 @@ class LiveRows:
             cls=np.concatenate([state.cls, cls]),
             failed=_longer(state.failed, len(state.cls) + more),
             lines=_longer(state.lines, len(state.cls) + more + 1),
+            moved=_longer(state.moved, len(state.cls) + more + 1),
         )
         self._lay_tenants()
 

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core import columns as col
+from cotenant.core import jit
 from cotenant.core.columns import *
-from cotenant.core.jit import entry
+from cotenant.core.jit import entry, kernel
 from cotenant.core.plan import Places
 from cotenant.core.state import IntMatrix, Matrix, Rule, State
 from cotenant.core.view import (
@@ -21,6 +22,7 @@ from cotenant.core.view import (
     V_PROGRESS,
     V_REMAINING,
     V_RUNNING,
+    V_STARTING,
     V_WAITED,
     VIEW_COLUMNS,
     ClusterSite,
@@ -31,6 +33,7 @@ from cotenant.core.view import (
 )
 from cotenant.core.workload import Ints
 from cotenant.engine.keys import set_keys, work_done
+from cotenant.engine.weighing import start_s
 
 _RESTORES = VIEW_COLUMNS + int(np.flatnonzero(SHOWN_FLOATS == col.RESTORE)[0])
 
@@ -101,6 +104,20 @@ def look(s: State, rows: Ints, now: float, out: Matrix) -> None:
         out[V_WAITED, k] = f[job, WAITED] + (0.0 if running else since)
         out[V_RUNNING, k] = 1.0 if running else 0.0
         out[V_PROGRESS, k] = done
+        out[V_STARTING, k] = starting_s(f, i, job, now)
+
+
+@kernel
+def starting_s(f: Matrix, i: IntMatrix, job: int, now: float) -> float:
+    """What is left of a start-up, in which a job does not use its GPUs, or what the next one will take.
+
+    Where jobs have none, loading a checkpoint is none either: it keeps a GPU busy.
+    """
+    if f[job, START_UP] <= 0:
+        return 0.0
+    if i[job, STATE] == RUNNING and i[job, PROMISED] == 0:
+        return float(max(f[job, WARM] - now, 0.0))
+    return start_s(f, i, job)
 
 
 @entry
@@ -114,6 +131,36 @@ def list_held(slices: IntMatrix, heads: Ints, out: IntMatrix) -> int:
             out[count, 2], out[count, 3] = slices[at, SLICE_GPUS], slices[at, SLICE_MASK]
             count += 1
             at = slices[at, SLICE_NEXT]
+    return count
+
+
+@entry
+def show(
+    s: State, rows: Ints, now: float, shown: Ints, shown_ints: Ints, shapes: Ints, restores: int, floats: Matrix,
+    ints: IntMatrix, held: IntMatrix,
+) -> int:  # fmt: skip
+    """Write all columns of a view, one line per column, and what jobs hold, as `list_held` does; how many pieces.
+
+    `shown` and so on say which columns of the tables, `restores` which line is what a stop costs: whoever is stopped
+    starts again.
+    """
+    look(s, rows, now, floats)
+    moving, count = len(floats) - len(shown), 0
+    for k in range(len(rows)):
+        job = rows[k]
+        for c in range(len(shown)):
+            floats[moving + c, k] = s.f[job, shown[c]]
+        floats[restores, k] += s.f[job, START_UP]
+        for c in range(len(shown_ints)):
+            ints[c, k] = s.i[job, shown_ints[c]]
+        for c in range(len(shapes)):
+            ints[len(shown_ints) + c, k] = s.cls[s.i[job, CLASS], shapes[c]]
+        at = s.i[job, SLICE]
+        while at >= 0:
+            held[count, 0], held[count, 1] = k, s.slices[at, SLICE_NODE]
+            held[count, 2], held[count, 3] = s.slices[at, SLICE_GPUS], s.slices[at, SLICE_MASK]
+            count += 1
+            at = s.slices[at, SLICE_NEXT]
     return count
 
 
@@ -141,23 +188,34 @@ class Window:
         self._speed: object = None  # whose copy is the last of them: kinds may become more
         self._held: IntMatrix = np.empty((0, 4), np.int64)
         self._facts, self._known = Facts(), Facts()
+        self._caps: bytes = b""  # capacities of nodes for which `_opened` are the GPUs that may be given away
+        self._opened: NDArray[np.bool_] = np.zeros(0, bool)
 
     def view(self, state: State, facts: Facts, rows: Ints, now_s: float) -> View:
         """What a policy may see of these jobs and of the cluster now."""
         count = len(rows)
         floats = np.empty((VIEW_COLUMNS + len(SHOWN_FLOATS), count))
+        ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
+        if len(self._held) < len(state.slices):
+            self._held = np.empty((len(state.slices), 4), np.int64)
+        if jit.enabled():
+            columns = SHOWN_FLOATS, SHOWN_INTS, SHOWN_SHAPES, _RESTORES
+            pieces = show(state, rows, now_s, *columns, floats, ints, self._held)
+        else:
+            pieces = self._gather(state, rows, now_s, floats, ints)
+        tables = sealed(rows), sealed(floats), sealed(ints), sealed(self._held[:pieces])
+        given = sealed(state.given[: state.x[col.N_GIVEN]])
+        return View(now_s, *tables, self._site(state), self._seal(facts), given)
+
+    def _gather(self, state: State, rows: Ints, now_s: float, floats: Matrix, ints: IntMatrix) -> int:
+        """`show` by NumPy, which is sooner done where kernels are not compiled."""
         look(state, rows, now_s, floats[:VIEW_COLUMNS])
         floats[VIEW_COLUMNS:] = state.f.take(rows, 0).T[SHOWN_FLOATS]
         floats[_RESTORES] += state.f[rows, col.START_UP]  # whoever is stopped starts again
         i = state.i.take(rows, 0)
-        ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
         ints[: len(SHOWN_INTS)] = i.T[SHOWN_INTS]
         ints[len(SHOWN_INTS) :] = state.cls.take(i[:, col.CLASS], 0).T[SHOWN_SHAPES]
-        if len(self._held) < len(state.slices):
-            self._held = np.empty((len(state.slices), 4), np.int64)
-        held = self._held[: list_held(state.slices, i[:, col.SLICE].copy(), self._held)]
-        columns = sealed(rows), sealed(floats), sealed(ints), sealed(held)
-        return View(now_s, *columns, self._site(state), self._seal(facts))
+        return int(list_held(state.slices, i[:, col.SLICE].copy(), self._held))
 
     def _site(self, s: State) -> ClusterSite:
         if self._fixed is None or self._speed is not s.speed:
@@ -166,13 +224,23 @@ class Window:
             self._fixed = sealed(s.pool), sealed(s.host), *fixed
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[col.USE_HOST])
-        users, opened = _users(s)
+        users, opened = self._users(s)
         quota = s.quota[:, : col.Q_CLAIMED] - pinned_gpus(s)[:, None]
         return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
-            quota=sealed(quota), users=sealed(users), open=sealed(opened), gpu_first=first,
+            quota=sealed(quota), users=sealed(users), open=opened, gpu_first=first,
             gpu_gib=gib, speed=speed, failures=int(s.x[col.NODE_FAILURES]), rotates=bool(s.x[col.ROTATES]),
         )  # fmt: skip
+
+    def _users(self, s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
+        """Who is on each GPU, and which ones policies may plan with: the same array while these are the same."""
+        if not len(s.gpu) or ((s.x[col.LAGS] or s.x[col.PINS]) and (s.i[:, col.STATE] == col.PINNED).any()):
+            users, opened = _users_but_pinned(s)
+            return users, sealed(opened)
+        caps = s.node[:, col.NODE_CAP].tobytes()
+        if caps != self._caps:
+            self._caps, self._opened = caps, sealed(_open_gpus(s))
+        return s.gpu, self._opened
 
     def _seal(self, facts: Facts) -> Facts:
         """Copies of what is known; only what elastic jobs tell changes from look to look."""
@@ -189,13 +257,15 @@ def pinned_gpus(s: State) -> Ints:
     return np.bincount(s.i[rows, col.TENANT], s.i[rows, col.GPUS], len(s.quota)).astype(np.int64)
 
 
-def _users(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
+def _open_gpus(s: State) -> NDArray[np.bool_]:
+    """GPUs of nodes that are up."""
+    return np.repeat(s.node[:, col.NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
+
+
+def _users_but_pinned(s: State) -> tuple[IntMatrix, NDArray[np.bool_]]:
     """Who is on each GPU, and which ones policies may plan with. Jobs that nobody may stop are not shown."""
     if not len(s.gpu):  # nobody shares, nobody asks
         return s.gpu, np.zeros(0, bool)
-    opened = np.repeat(s.node[:, col.NODE_CAP] > 0, np.diff(s.gpu_first))[: len(s.gpu)]
-    if not (s.x[col.LAGS] or s.x[col.PINS]) or not (s.i[:, col.STATE] == col.PINNED).any():
-        return s.gpu, opened
     pinned = (s.gpu >= 0) & (s.i[s.gpu, col.STATE] == col.PINNED)
-    users = np.where(pinned, -1, s.gpu)
-    return np.take_along_axis(users, np.argsort(users < 0, axis=1, kind="stable"), 1), opened & ~pinned.any(axis=1)
+    users, opened = np.where(pinned, -1, s.gpu), _open_gpus(s) & ~pinned.any(axis=1)
+    return np.take_along_axis(users, np.argsort(users < 0, axis=1, kind="stable"), 1), opened

@@ -15,47 +15,79 @@ import math
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
-from cotenant.engine.keys import hot_key, key_of, quantum_of, round_start, weighed_hot_key
+from cotenant.core.workload import Floats
+from cotenant.engine.keys import SLACK, hot_key, key_of, quantum_of, round_start, weighed_hot_key, with_slack
 from cotenant.engine.weighing import shielded_until, stop_cost
 
+RING = 64  # nodes that may have changed, before all are looked through again
 STALE, DATED = -1e300, -1e299  # instead of when a node was looked at: its limits no longer hold; they may be too high
-_SLACK = 1e-9  # keys that were computed in another way differ by less
 
 
 @kernel
-def sit_down(s: State, job: int, n: int) -> None:
-    """A job begins to use GPUs of a node."""
+def sit_down(s: State, job: int, at: int) -> None:
+    """A job begins to use the GPUs of a slice, which were idle."""
     if s.x[SEATED] == 1:
+        n = s.slices[at, SLICE_NODE]
         s.seat[n, 0] += 1
         s.seat[n, s.seat[n, 0]] = job
+        if s.x[ONE_KEY] == 1 and s.top[0, n] > STALE:
+            s.limit[at] = with_slack(s.f[job, KEY1])
+            _take_idle(s, n, s.slices[at, SLICE_GPUS], s.limit[at])
         s.top[0, n] = min(s.top[0, n], DATED)
 
 
 @kernel
-def get_up(s: State, job: int, n: int, gpus: int) -> None:
-    """It no longer does; so many of them are idle now."""
-    if s.x[SEATED] == 1:
-        at = 1
-        while s.seat[n, at] != job:
-            at += 1
-        s.seat[n, at] = s.seat[n, s.seat[n, 0]]
-        s.seat[n, 0] -= 1
-        if s.f[job, DONE] < s.f[job, WORK]:  # one of the last in line, so that the limits of those who stay are lower
-            forget_node(s, n)
-        elif s.top[0, n] > STALE:
-            _leave_idle(s, n, gpus)
+def _take_idle(s: State, n: int, gpus: int, key: float) -> None:
+    """So many idle GPUs of a node are taken by somebody whose key is at most this.
+
+    Whoever comes after him leaves as before, but leaves so many fewer idle; whoever comes before him leaves after him,
+    when as many are idle as before.
+    """
+    part = s.top.shape[0] // 3
+    for g in range(s.node[n, NODE_FREE] + 1, part):
+        later = s.top[g + gpus, n] if g + gpus < part else -math.inf
+        s.top[g, n] = max(later, min(s.top[g, n], key))
 
 
 @kernel
-def _leave_idle(s: State, n: int, gpus: int) -> None:
-    """So many GPUs more of a node are idle."""
+def _note_changed(s: State, n: int) -> None:
+    """Limits of a node may have risen."""
+    s.changed[s.x[N_CHANGED] & (RING - 1)] = n
+    s.x[N_CHANGED] += 1
+
+
+@kernel
+def get_up(s: State, job: int, at: int) -> None:
+    """It no longer does; they are idle now."""
+    if s.x[SEATED] == 1:
+        n, gpus, seat = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS], 1
+        while s.seat[n, seat] != job:
+            seat += 1
+        s.seat[n, seat] = s.seat[n, s.seat[n, 0]]
+        s.seat[n, 0] -= 1
+        if s.x[ONE_KEY] == 1 and s.top[0, n] > STALE:
+            _leave_idle(s, n, gpus, s.limit[at])
+        elif s.f[job, DONE] < s.f[job, WORK]:  # one of the last in line, so that limits of those who stay are lower
+            forget_node(s, n)
+        elif s.top[0, n] > STALE:
+            _leave_idle(s, n, gpus, -math.inf)
+
+
+@kernel
+def _leave_idle(s: State, n: int, gpus: int, key: float) -> None:
+    """So many GPUs more of a node are idle; their job counted with this key, or with none.
+
+    Who comes after it leaves when so many more are idle; who comes before it, when as many are.
+    """
     top, part, every, idle = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1, s.node[n, NODE_FREE]
     for g in range(part - 1, idle, -1):
-        top[g, n], top[g, every] = top[g - gpus, n], max(top[g, every], top[g - gpus, n])
-        top[part + g, n], top[2 * part + g, n] = top[part + g - gpus, n], top[2 * part + g - gpus, n]
+        if top[g - gpus, n] > key:
+            top[g, n], top[g, every] = top[g - gpus, n], max(top[g, every], top[g - gpus, n])
+            top[part + g, n], top[2 * part + g, n] = top[part + g - gpus, n], top[2 * part + g - gpus, n]
     for g in range(1, min(idle + 1, part)):
         top[g, n] = top[g, every] = math.inf
     top[0, n] = DATED
+    _note_changed(s, n)
 
 
 @kernel
@@ -65,6 +97,7 @@ def forget_node(s: State, n: int) -> None:
         s.top[0, n] = STALE
         s.stale[s.x[N_STALE]] = n
         s.x[N_STALE] += 1
+        _note_changed(s, n)
 
 
 @kernel
@@ -85,24 +118,25 @@ def forget_all(s: State) -> None:
     for g in range(1, part):
         for n in range(s.node.shape[0]):
             top[g, n] = math.inf if g <= s.node[n, NODE_FREE] else -math.inf
-        top[g, s.node.shape[0]] = math.inf
+        top[g, s.node.shape[0]] = s.rest[0, g] = math.inf
     s.x[N_STALE] = 0
 
 
 @kernel
-def note_next(s: State, n: int, gpus: int, first: float, second: float, third: float) -> None:
-    """The next one on a node to leave, the last ones first, has these keys and so many GPUs there."""
-    top, part = s.top, s.top.shape[0] // 3
+def note_next(s: State, at: int, first: float, second: float, third: float) -> None:
+    """The next one on a node to leave, the last ones first, has these keys and this slice of it."""
+    top, part, n, gpus = s.top, s.top.shape[0] // 3, s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
     idle = int(top[0, n])
+    s.limit[at] = first + SLACK * abs(first)
     for g in range(idle + 1, min(idle + gpus + 1, part)):
-        top[g, n], top[part + g, n], top[2 * part + g, n] = first + _SLACK * abs(first), second, third
+        top[g, n], top[part + g, n], top[2 * part + g, n] = s.limit[at], second, third
     top[0, n] = float(idle + gpus)
 
 
 @kernel
 def is_shielded(s: State, rule: Rule, job: int, now: float) -> bool:
     """Whether a running job is in its minimum run; whoever is stands in `State.shield`."""
-    return s.i[job, SHIELDED] == 1 and shielded_till(s, rule, job) > now
+    return s.i[job, SHIELDED] > 0 and shielded_till(s, rule, job) > now
 
 
 @kernel
@@ -124,7 +158,7 @@ def _limit(s: State, rule: Rule, column: int, job: int, now: float) -> float:
     k, boundary = s.i[job, RUN_AT], round_start(rule, now)
     weighs = rule.flags[WEIGHS] == 1
     key = weighed_hot_key(s.hot, column, k, boundary, now) if weighs else hot_key(s.hot, column, k, boundary, now)
-    return key + _SLACK * (1.0 + abs(key)) if column in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU) else key
+    return with_slack(key) if column in (BY_REMAINING, BY_REMAINING_GPU, BY_ATTAINED_GPU) else key
 
 
 @kernel
@@ -136,9 +170,13 @@ def end_shield(s: State, rule: Rule, job: int, now: float) -> None:
     top, part, every = s.top, s.top.shape[0] // 3, s.top.shape[1] - 1
     key, at = _limit(s, rule, rule.columns[0], job, now), s.i[job, SLICE] if s.x[SEATED] == 1 else -1
     while at >= 0:
-        n = s.slices[at, SLICE_NODE]
-        for g in range(s.node[n, NODE_FREE] + 1, part if top[0, n] > STALE else 0):
-            top[g, n], top[g, every] = max(top[g, n], key), max(top[g, every], key)
+        n, gpus = s.slices[at, SLICE_NODE], s.slices[at, SLICE_GPUS]
+        if top[0, n] > STALE and s.limit[at] == -math.inf:
+            s.limit[at] = key
+            for g in range(part - 1, s.node[n, NODE_FREE], -1):
+                top[g, n] = max(top[g, n], min(top[g - gpus, n] if g > gpus else math.inf, key))
+                top[g, every] = max(top[g, every], top[g, n])
+            _note_changed(s, n)
         top[0, n] = min(top[0, n], DATED)
         at = s.slices[at, SLICE_NEXT]
 
@@ -164,15 +202,16 @@ def _rank_seated(s: State, rule: Rule, n: int, now: float) -> int:
     second = third = 0.0
     for at in range(1, s.seat[n, 0] + 1):
         job = s.seat[n, at]
+        piece = s.i[job, SLICE]
+        while s.slices[piece, SLICE_NODE] != n:
+            piece = s.slices[piece, SLICE_NEXT]
+        s.limit[piece] = -math.inf
         if is_shielded(s, rule, job, now):
             continue
         first = _limit(s, rule, rule.columns[0], job, now)
         if not one_key:
             second, third = _limit(s, rule, rule.columns[1], job, now), _limit(s, rule, rule.columns[2], job, now)
-        piece = s.i[job, SLICE]
-        while s.slices[piece, SLICE_NODE] != n:
-            piece = s.slices[piece, SLICE_NEXT]
-        to = count
+        s.limit[piece], to = first, count
         while to > 0 and is_later(first, second, third, held[0, to - 1], held[1, to - 1], held[2, to - 1]):
             for row in range(4):
                 held[row, to] = held[row, to - 1]
@@ -187,12 +226,14 @@ def look_at_node(s: State, rule: Rule, n: int, now: float) -> None:
     """Note the limits of a node as of now."""
     top, held, part, every = s.top, s.held, s.top.shape[0] // 3, s.top.shape[1] - 1
     count, one_key = _rank_seated(s, rule, n, now), has_one_key(rule)
-    total = s.node[n, NODE_FREE]
+    total, risen = s.node[n, NODE_FREE], False
     for g in range(1, min(total + 1, part)):
+        risen = risen or top[g, n] < math.inf
         top[g, n] = top[g, every] = math.inf
     for k in range(count):
         first, freed = held[0, k], total + int(held[3, k])
         for g in range(total + 1, min(freed + 1, part)):
+            risen = risen or top[g, n] < first
             top[g, n], top[g, every] = first, max(top[g, every], first)
             if not one_key:
                 top[part + g, n], top[2 * part + g, n] = held[1, k], held[2, k]
@@ -200,6 +241,8 @@ def look_at_node(s: State, rule: Rule, n: int, now: float) -> None:
     for g in range(total + 1, part):
         top[g, n] = -math.inf
     top[0, n] = now
+    if risen:
+        _note_changed(s, n)
 
 
 @kernel
@@ -228,6 +271,24 @@ def goes_by_node(s: State, c: int) -> bool:
 
 
 @kernel
+def may_be_idle(s: State, c: int) -> bool:
+    """Whether limits let a gang of class c hope for idle GPUs of one node: those have none."""
+    every, gpus, found = s.top.shape[1] - 1, s.cls[c, C_GPUS], False
+    for p in range(s.pool.shape[0]):
+        found = found or (gpus <= s.pool[p, POOL_LARGEST] and s.top[gpus, every] == math.inf)
+    return found
+
+
+@kernel
+def _count_open(limits: Floats, lo: int, hi: int, first: float) -> int:
+    """Nodes whose limit is not below a key."""
+    count = 0
+    for n in range(lo, hi):
+        count += 1 if limits[n] >= first else 0
+    return count
+
+
+@kernel
 def may_open(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
     """Whether displacing those behind it might make a place for a waiting job of class c, if all ahead of it stay.
 
@@ -241,16 +302,24 @@ def may_open(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
         if not (s.cls[c, C_POOLS] >> p) & 1:
             continue
         lo, hi, largest = s.pool[p, POOL_LO], s.pool[p, POOL_HI], s.pool[p, POOL_LARGEST]
-        g, needed = min(gpus, largest), max(gpus // largest, 1)
+        g = min(gpus, largest)
         if s.top[g, every] < s.f[job, KEY1]:
             continue
-        most, first, limits = -math.inf, s.f[job, KEY1], s.top[g]
-        for n in range(lo, hi):
+        needed = gpus // largest if gpus > largest else 1
+        changed, most, first, limits = s.x[N_CHANGED], -math.inf, s.f[job, KEY1], s.top[g]
+        in_ring = needed == 1 and s.rest[0, g] < first and changed - s.rest[1, g] <= RING
+        if in_ring:  # of the only pool: none but those that changed have a limit that high
+            lo, hi, most = int(s.rest[1, g]), changed, s.rest[0, g]
+        elif needed > 1 and _count_open(limits, lo, hi, first) < needed:
+            continue
+        for k in range(lo, hi):
+            n = s.changed[k & (RING - 1)] if in_ring else k
             if limits[n] >= first and _opens_on(s, rule, g, n, job, now):
                 needed -= 1
                 if needed == 0:
                     return True
             most = max(most, limits[n])
         if s.pool.shape[0] == 1:
-            s.top[g, every] = most
+            s.top[g, every] = s.rest[0, g] = most
+            s.rest[1, g] = float(changed)
     return False

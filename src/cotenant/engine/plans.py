@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from cotenant.core import columns as col
 from cotenant.core.plan import ALONE, Places, Plan
 from cotenant.core.state import Rule, State
 from cotenant.core.view import View
-from cotenant.engine.check import check_plan, check_starts, memory_gib, only_shares, only_starts, size_of
+from cotenant.engine.check import changed_by, check_plan, check_starts, memory_gib, only_shares, only_starts, size_of
 from cotenant.engine.leaving import end_suspended, preempt
 from cotenant.engine.ledger import bar, resize
 from cotenant.engine.observe import pieces_of
@@ -39,6 +37,15 @@ def carry_out_plan(state: State, rule: Rule, plan: Plan, view: View, name: str, 
         if exact:
             _write_terms(plan, [*starting, *(plan.terms.keys() - starting.keys())], list(starting), state, view)
         _lay_down([], [(row, places, 0) for row, places in sorted(starting.items())], state)
+        commit(state, rule, now_s)
+        return
+    named = changed_by(state, plan, view)
+    if named is not None:
+        starts = _starting(sorted(named, key=view.at), named, view, exact)
+        stops: list[int] = []
+        starts = _whole(starts, stops, state)
+        _write_terms(plan, named, [row for row, _, _ in starts], state, view)
+        _lay_down(stops, starts, state)
         commit(state, rule, now_s)
         return
     plan, wanted = let_stay(state, plan, check_plan(state, plan, view, name), view)
@@ -110,22 +117,23 @@ def _within(state: State, node: int, mask: int) -> bool:
     return state.node[node, col.NODE_CAP] > 0 and all(row < 0 or state.i[row, col.STATE] != col.PINNED for row in users)
 
 
-def _difference(wanted: dict[int, Places], view: View, exact: bool) -> tuple[list[int], list[Start]]:
-    """Who stops, and who starts where (1: it runs elsewhere now)."""
-    running, named = view.running, np.zeros(int(view.rows.max(initial=-1)) + 1, bool)
-    named[list(wanted)] = True
-    concerned = running | named[view.rows]
-    stops: list[int] = []
+def _starting(rows: Iterable[int], wanted: dict[int, Places], view: View, exact: bool) -> list[Start]:
+    """Who of these starts, or goes on elsewhere (1), and where."""
     starts: list[Start] = []
-    for row, runs in zip(view.rows[concerned].tolist(), running[concerned].tolist(), strict=True):
-        places = wanted.get(row)
-        if places is None:
-            stops.append(row)
-        elif not runs:
+    running = view.running
+    for row in rows:
+        places = wanted[row]
+        if not running[view.at(row)]:
             starts.append((row, places, 0))
         elif sorted(_seen(places, exact)) != sorted(_seen(view.places(row), exact)):
             starts.append((row, places, 1))
-    return stops, starts
+    return starts
+
+
+def _difference(wanted: dict[int, Places], view: View, exact: bool) -> tuple[list[int], list[Start]]:
+    """Who stops, and who starts where (1: it runs elsewhere now)."""
+    stops = [row for row in view.rows[view.running].tolist() if row not in wanted]
+    return stops, _starting((row for row in view.rows.tolist() if row in wanted), wanted, view, exact)
 
 
 def _resized(starts: list[Start], state: State, view: View) -> tuple[list[Start], list[tuple[int, Places]]]:

@@ -181,19 +181,21 @@ def _stay_or_leave(s: State, rows: Ints, pools: Ints, hosts: Ints, mark: Ints) -
 
 
 @kernel
+def place_in(s: State, c: int, job: int, pool: int) -> int:
+    """A place in a pool: by the job's placement if that can be, else anywhere."""
+    count = find_place_in(s, c, job, UNCLAIMED, pool, s.cls[c, C_MODE])
+    return count if count > 0 else find_place_in(s, c, job, UNCLAIMED, pool, ANYWHERE)
+
+
+@kernel
 def _sits_down(s: State, rule: Rule, job: int, pool: int, mark: Ints, now: float) -> bool:
     """Plan the start of a chosen job that has no GPUs yet, if there is a place for it in its pool."""
-    c, count = s.i[job, CLASS], 0
+    c = s.i[job, CLASS]
     if not within_quota(s, job):
         return False
     if s.i[job, STATE] == RUNNING and s.i[job, YIELDS] == 1 and free_bound(s) >= 0:
         return False  # elsewhere it would begin anew: it stands still and waits for its own GPUs
-    if s.i[job, HOME] >= 0:
-        count = _home_in(s, rule, job, pool, mark, now)
-    else:
-        count = find_place_in(s, c, job, UNCLAIMED, pool, s.cls[c, C_MODE])
-        if count == 0:
-            count = find_place_in(s, c, job, UNCLAIMED, pool, ANYWHERE)
+    count = _home_in(s, rule, job, pool, mark, now) if s.i[job, HOME] >= 0 else place_in(s, c, job, pool)
     if count > 0:
         plan_start(s, job, claim(s, job, count), -1)
     return count > 0

@@ -186,10 +186,12 @@ def shared_speeds(
         while at >= 0:
             n = s.slices[at, SLICE_NODE]
             gpu_type = s.pool[s.node[n, NODE_POOL], POOL_TYPE]
-            first = s.gpu_first[n]
-            for g in range(first, s.gpu_first[n + 1]):
-                if (s.slices[at, SLICE_MASK] >> (g - first)) & 1:
+            g, mask = s.gpu_first[n], s.slices[at, SLICE_MASK]
+            while mask:
+                if mask & 1 and not (s.gpu[g, 0] == job and s.gpu[g, 1] < 0):
                     slowest = min(slowest, speed_beside(s, ratio, eased, job, g, gpu_type))
+                mask >>= 1
+                g += 1
             at = s.slices[at, SLICE_NEXT]
         turn = 1.0 if s.i[job, TURN] > 0 and s.x[ROTATES] == 1 else s.f[job, SHARE]  # 1: its turn is now
         speed = s.f[job, ALONE] * turn * slowest * pace[kind, s.i[job, LEVEL]]

@@ -7,7 +7,7 @@ service), the line is merge-sorted. The jobs themselves, and all that stands bes
 
 from __future__ import annotations
 
-from cotenant.core.columns import N_KEPT, N_RUN
+from cotenant.core.columns import N_KEPT, N_LINED, N_RUN
 from cotenant.core.jit import kernel
 from cotenant.core.state import IntMatrix, Matrix, State
 from cotenant.core.workload import Ints
@@ -78,10 +78,11 @@ def line_up_running(s: State, waiting: int) -> int:
     """
     run, keys, order = s.run, s.keys, s.order
     for k in range(s.x[N_KEPT], s.x[N_RUN]):
-        order[KEPT, k] = k
+        order[KEPT, s.x[N_LINED]] = k
+        s.x[N_LINED] += 1
     s.x[N_KEPT] = s.x[N_RUN]
     ahead = count = 0
-    for k in range(s.x[N_RUN]):
+    for k in range(s.x[N_LINED]):
         place = order[KEPT, k]
         if waiting == EVERYBODY or before_running(s.f, waiting, keys, place, run[place]):
             order[AT, count] = place

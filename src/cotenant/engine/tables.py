@@ -14,6 +14,7 @@ from cotenant.core.errors import InputError
 from cotenant.core.state import IntMatrix, State
 from cotenant.core.workload import Floats, Ints, Workload
 from cotenant.engine.job_rows import JobRows, alike
+from cotenant.engine.openings import RING
 from cotenant.engine.tenant_rows import lay_tenants, nobody, only_type, open_to, pools_of, quotas, tells_apart
 from cotenant.placement.modes import PlacementRule
 
@@ -172,6 +173,7 @@ def lay_tables(
     t[col.LAST_SAMPLE] = -np.inf
     t[col.PATIENCE] = costs.patience_s
     t[[col.NEXT_TURN, col.NEXT_LOOSE, col.NEXT_WARM, col.NEXT_CLAIM]] = np.inf
+    t[[col.GIVES_UNTIL, col.REPEATS_UNTIL]] = -np.inf
     x[col.RESERVED] = -1
     use[:, col.U_SINCE] = t[col.NOW]
     nodes, room = len(node), 2 * most + 16
@@ -195,6 +197,7 @@ def lay_tables(
         heap=np.zeros(len(members), np.int64),
         members=members,
         events=np.zeros(rows + 1, np.int64),
+        when=np.zeros(rows + 1),
         tree=np.full(tree_size, np.inf),
         speed=np.array(speed, np.float64, order="C"),
         gpu=gpu,
@@ -215,10 +218,13 @@ def lay_tables(
         starts=np.zeros((most + 1, 4), np.int64),
         failed=np.zeros(len(cls), np.int64),
         lines=np.zeros(len(cls) + 1, np.int64),
+        moved=np.zeros(len(cls) + 1, np.int64),
         series=np.zeros((_SERIES_ROWS, 4)),
         segments=np.zeros((_SEGMENT_ROWS, 5)),
         log=np.zeros((8 * most + 64, 3), np.int64),
-        **_seats(node, x, room, quota),
+        given=np.zeros((0, 3)),
+        around=np.zeros(0, np.int64),
+        **_seats(node, x, room, len(slices), quota),
     )
     return lay_tenants(state, cluster, work.tenant.names)[0], jobs
 
@@ -264,7 +270,7 @@ def _gpus(node: IntMatrix, places: int, sharing: bool) -> tuple[IntMatrix, Ints]
     return np.full((int(first[-1]) if sharing else 0, places), -1, np.int64), first
 
 
-def _seats(node: IntMatrix, x: Ints, room: int, quota: IntMatrix) -> dict[str, np.ndarray]:
+def _seats(node: IntMatrix, x: Ints, room: int, slices: int, quota: IntMatrix) -> dict[str, np.ndarray]:
     """Who sits on each node, nobody yet, and what follows for orders; nothing where nodes are large or GPUs shared."""
     x[col.QUOTAS] = int((quota[:, col.Q_LIMIT] < col.UNLIMITED).any())
     width, nodes = int(node[:, col.NODE_SIZE].max()), len(node)
@@ -274,8 +280,12 @@ def _seats(node: IntMatrix, x: Ints, room: int, quota: IntMatrix) -> dict[str, n
         "seat": np.zeros((nodes, width + 1), np.int64),
         "top": np.full((3 * width + 3, nodes + 1), np.inf),
         "held": np.zeros((4, width + 1)),
+        "limit": np.full(slices, -np.inf),
         "stale": np.zeros(nodes, np.int64),
+        "changed": np.zeros(RING, np.int64),
+        "rest": np.full((2, width + 1), np.inf),
         "shield": np.zeros(room, np.int64),
+        "bare": np.zeros(room),
     }
 
 

@@ -8,15 +8,17 @@ turn comes inside the tail, waiting and running jobs are merged as in any walk.
 
 from __future__ import annotations
 
+import math
+
 from cotenant.core.columns import *
 from cotenant.core.jit import kernel
 from cotenant.core.state import Rule, State
 from cotenant.engine.behind import NOBODY, begin_tail, next_behind, open_tail
 from cotenant.engine.heaps import remove_waiting
-from cotenant.engine.keys import before_running
+from cotenant.engine.keys import before_running, with_slack
 from cotenant.engine.lines import advance_line, line_up
 from cotenant.engine.openings import goes_by_node, may_open
-from cotenant.engine.sorting import AT, WHO
+from cotenant.engine.sorting import AT, KEPT, WHO
 from cotenant.engine.victims import goes_to_one_node, may_matter
 from cotenant.engine.walk import merge_and_commit, open_idle_only, visit_waiting
 from cotenant.placement.fit import UNCLAIMED, find_place
@@ -28,6 +30,7 @@ def enough_behind(s: State, rule: Rule, c: int, job: int, now: float) -> bool:
     behind, keys, key1, key2 = 0, s.keys, s.f[job, KEY1], s.f[job, KEY2]
     begin_tail(s, rule, now)
     place = next_behind(s, rule, now)
+    s.t[LAST_KEY] = with_slack(keys[0, s.order[KEPT, s.x[N_LINED] - 1]]) if s.x[N_LINED] > 0 else -math.inf
     while place != NOBODY and (keys[0, place] > key1 or (keys[0, place] == key1 and keys[1, place] >= key2)):
         behind += s.i[s.run[place], GPUS]
         if behind + s.x[IDLE] >= s.cls[c, C_GPUS]:
@@ -61,8 +64,9 @@ def _reach(s: State, rule: Rule, c: int, job: int, now: float) -> None:
 
 
 @kernel
-def walk_from_tail(s: State, rule: Rule, now: float) -> None:
-    """`walk_preemptive`, for plain tables (`cotenant.engine.behind.is_plain`)."""
+def walk_from_tail(s: State, rule: Rule, hopeless: int, now: float) -> None:
+    """`walk_preemptive`, for plain tables (`cotenant.engine.behind.is_plain`); so many classes of the line were found
+    hopeless in this decision."""
     line_up(s)
     begin_tail(s, rule, now)
     open_idle_only(s)
@@ -72,13 +76,13 @@ def walk_from_tail(s: State, rule: Rule, now: float) -> None:
         job, first = s.heap[s.cls[c, C_OFFSET]], s.x[TAIL_FIRST]
         if first < end and not before_running(s.f, job, s.keys, s.order[AT, first], s.order[WHO, first]):
             break
-        if goes_by_node(s, c) and not may_open(s, rule, c, job, now):
+        if goes_by_node(s, c) and (line < hopeless or not may_open(s, rule, c, job, now)):
             s.failed[c] = W_FRAGMENTED
             line += 1
             continue
         _reach(s, rule, c, job, now)
         if visit_waiting(s, job, True, s.order[WHO], s.x[TAIL_FIRST], end):
-            remove_waiting(s.f, s.i, s.cls, s.heap, job)
+            remove_waiting(s, job)
             advance_line(s, line)
         else:
             line += 1

@@ -342,7 +342,7 @@ def merge_and_commit(s: State, rule: Rule, line: int, running: int, count: int, 
             _weigh_running(s, rule, running, count, now)
             running += 1
         elif visit_waiting(s, job, True, s.order[WHO], running, count):
-            remove_waiting(s.f, s.i, s.cls, s.heap, job)
+            remove_waiting(s, job)
             advance_line(s, line)
         else:
             line += 1

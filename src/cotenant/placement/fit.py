@@ -41,28 +41,31 @@ def one_node(open_: IntMatrix, lo: int, hi: int, gpus: int, displacing: bool, co
 
 
 @kernel
-def whole_nodes(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, largest: int) -> int:
-    """A gang larger than a node: whole empty nodes in order, the remainder on the emptiest other node."""
+def whole_nodes(open_: IntMatrix, pick: IntMatrix, lo: int, hi: int, gpus: int, largest: int, column: int) -> int:
+    """A gang larger than a node: whole empty nodes in order, the remainder on the emptiest other node; `column` says
+    what is usable."""
     needed = gpus // largest
     rest = gpus - needed * largest
     count = 0
     rest_node = -1
     rest_free = 0
-    for n in range(lo, hi):
-        free = open_[n, USABLE]
+    for n in range(lo, hi if rest == 0 else lo):
+        if open_[n, column] == largest:
+            pick[count, 0], pick[count, 1] = n, largest
+            count += 1
+            if count == needed:
+                return count
+    for n in range(lo, hi if rest > 0 else lo):
+        free = open_[n, column]
         if count < needed and free == largest:
             pick[count, 0], pick[count, 1] = n, largest
             count += 1
-        elif rest > 0 and free >= rest and free > rest_free:
+        elif free >= rest and free > rest_free:
             rest_node, rest_free = n, free
-    if count < needed:
+    if count < needed or rest_node < 0:
         return 0
-    if rest > 0:
-        if rest_node < 0:
-            return 0
-        pick[count, 0], pick[count, 1] = rest_node, rest
-        count += 1
-    return count
+    pick[count, 0], pick[count, 1] = rest_node, rest
+    return count + 1
 
 
 @entry
@@ -220,13 +223,15 @@ def find_place_in(s: State, c: int, job: int, source: int, p: int, mode: int) ->
     """The same in one pool, by one placement mode; none in a pool that the class may not use."""
     if not (s.cls[c, C_POOLS] >> p) & 1:
         return 0
-    gpus = s.cls[c, C_GPUS]
-    if s.x[USE_HOST] == 0 and s.cls[c, C_NODES] == 0 and mode == CONSOLIDATED and gpus <= s.pool[p, POOL_LARGEST]:
-        column = TAIL if source == LATEST else source
-        if source != BOTH:  # one scan, and no copy of what is usable
+    gpus, largest = s.cls[c, C_GPUS], s.pool[p, POOL_LARGEST]
+    if s.x[USE_HOST] == 0 and s.cls[c, C_NODES] == 0 and mode == CONSOLIDATED and source != BOTH:
+        column = TAIL if source == LATEST else source  # one scan, and no copy of what is usable
+        if gpus <= largest:
             n = one_node(s.open, s.pool[p, POOL_LO], s.pool[p, POOL_HI], gpus, source != IDLE_NOW, column)
             s.pick[0, 0], s.pick[0, 1] = n, gpus
             return 1 if n >= 0 else 0
+        if s.pool[p, POOL_LARGEST_COUNT] > gpus // largest:
+            return whole_nodes(s.open, s.pick, s.pool[p, POOL_LO], s.pool[p, POOL_HI], gpus, largest, column)
     cpus, mem = s.f[job, CPUS] / s.i[job, GPUS], s.f[job, MEM] / s.i[job, GPUS]
     largest = usable(s.open, s.open_host, s.host, s.node, s.pool, p, cpus, mem, source, s.x[USE_HOST])
     displacing = source in (UNCLAIMED, LATEST)
@@ -275,7 +280,7 @@ def seek(
     elif mode == CONSOLIDATED:
         alike = cpus_per_gpu == 0.0 and mem_per_gpu == 0.0 and pool[p, POOL_LARGEST_COUNT] > gpus // largest
         if alike or holds_whole(host, node, lo, hi, gpus, largest, cpus_per_gpu, mem_per_gpu):
-            count = whole_nodes(open_, pick, lo, hi, gpus, largest)
+            count = whole_nodes(open_, pick, lo, hi, gpus, largest, USABLE)
         else:
             count = gather(open_, pick, lo, hi, gpus, False)
     elif mode == ANYWHERE:

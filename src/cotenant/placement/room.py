@@ -20,7 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.core import columns as col
+from cotenant.core.jit import entry
 from cotenant.core.plan import Places, Slices
+from cotenant.core.state import IntMatrix
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.placement.fit import IDLE_NOW, fed_by, gather, seek, usable
@@ -54,13 +56,15 @@ class Room:
         self._open_host = np.repeat(left, 2, axis=1)  # cores twice, then memory twice
         self.hosts = self._open_host[:, 1::2]
         self._pick = np.zeros((int(site.node[:, col.NODE_SIZE].sum()) + 1, 2), np.int64)
-        self._fixed = site.host.copy(), site.node.copy(), site.pool.copy()
-        self._kinds: list[int] = self.view.kind.tolist()
+        self._fixed = site.host, site.node, site.pool
+        self._kinds: list[int] | None = None  # in step with the view, once somebody has asked
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def kind(self, row: int) -> int:
         """Kind of a job."""
+        if self._kinds is None:
+            self._kinds = self.view.kind.tolist()
         return self._kinds[self.view.at(row)]
 
     def tenant(self, row: int) -> int:
@@ -188,7 +192,10 @@ class Room:
 
 
 class SharedRoom(Room):
-    """GPUs with the jobs on them as they are now; GPUs are numbers over all nodes. Quotas are the policy's business."""
+    """GPUs with the jobs on them as they are now; GPUs are numbers over all nodes. Quotas are the policy's business.
+
+    Whoever decides again and again keeps its room: `following` looks anew only at GPUs whose jobs are others.
+    """
 
     def __init__(self, view: View) -> None:
         site = view.site
@@ -196,20 +203,59 @@ class SharedRoom(Room):
         self._tables(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]])
         self.first: list[int] = site.gpu_first.tolist()
         self.node_of: Ints = site.gpu_node
+        self._nodes: list[int] = self.node_of.tolist()
         self.pool_of: Ints = site.node[self.node_of, col.NODE_POOL]
         self.type_of: Ints = site.node_type[self.node_of]
         self.up: NDArray[np.bool_] = site.open
+        self.all_up = bool(self.up.all())
         self._open_on = _open_on(tuple(self.first), self.up.tobytes())
         self.users: list[list[int]] = [[] for _ in range(len(site.users))]
-        self.gpus_of: dict[int, list[int]] = {}
+        self.gpus_of: dict[int, list[int]] = {}  # lists that nobody changes in place
         self.changed: set[int] = set()  # nodes on which somebody sat down or got up; emptied by who follows that
-        gpus, places = np.nonzero(site.users >= 0)
-        for gpu, job in zip(gpus.tolist(), site.users[gpus, places].tolist(), strict=True):
-            self.users[gpu].append(job)
-            self.gpus_of.setdefault(job, []).append(gpu)
-        needs = view.gpu_gib.tolist()
-        self.need: dict[int, float] = {row: needs[view.at(row)] for row in self.gpus_of}
+        self.reseated: set[int] = set()  # rows that sat down or got up since the decision before this one
+        self.former: dict[int, list[int]] = {}  # of whoever was reseated since the last look at the view; [] for nobody
+        self.new = True  # nobody has followed this room yet
+        self._touched: set[int] = set()  # GPUs on which they did so since the last look at the view
+        self._need: dict[int, float] = {}
+        self._seat(site.users, np.flatnonzero((site.users >= 0).any(axis=1)).tolist())
         self.capacity: Floats = site.gpu_gib[self.type_of]
+
+    def following(self, view: View) -> SharedRoom:
+        """The room as it is now: this one brought up to date, or another where the cluster has changed."""
+        before, site = self.site, view.site
+        same = site.gpu_first is before.gpu_first and site.users.shape == before.users.shape and not site.hosts_bind
+        if not same or (site.open is not before.open and (site.open != before.open).any()):
+            return SharedRoom(view)
+        others = np.empty(len(site.users), np.int64)
+        count = list_changed(site.users, before.users, others)
+        changed = self._touched.union(others[:count].tolist())
+        self.view, self.site, self.new = view, site, False
+        self._fixed = site.host, site.node, site.pool
+        self._kinds, self._need = None, {}
+        self.reseated, self._touched, self.former = set(), set(), {}
+        self._seat(site.users, sorted(changed))
+        return self
+
+    def _seat(self, users: Ints, gpus: list[int]) -> None:
+        """Let those sit on these GPUs whom the view shows there, and nobody else."""
+        found: dict[int, list[int]] = {job: [] for gpu in gpus for job in self.users[gpu]}
+        for gpu, jobs in zip(gpus, users[gpus].tolist(), strict=True):
+            self.users[gpu] = [job for job in jobs if job >= 0]
+            for job in self.users[gpu]:
+                found.setdefault(job, []).append(gpu)
+        anew = set(gpus)
+        for job, here in found.items():
+            seats = [gpu for gpu in self.gpus_of.get(job, ()) if gpu not in anew] + here
+            if seats:
+                self.gpus_of[job] = sorted(seats)
+            else:
+                del self.gpus_of[job]
+        self.changed.update(self._nodes[gpu] for gpu in gpus)
+        self.reseated.update(found)
+
+    def need_gib(self, row: int) -> float:
+        """Memory of a seated job on each of its GPUs."""
+        return self._need[row] if row in self._need else float(self.view.gpu_gib[self.view.at(row)])
 
     def gang(self, row: int) -> int:
         """GPUs of a job: as many as it sits on here, or has asked for."""
@@ -221,14 +267,14 @@ class SharedRoom(Room):
 
     def free_gib(self, gpu: int) -> float:
         """Memory left on a GPU."""
-        return float(self.capacity[gpu]) - sum(self.need[job] for job in self.users[gpu])
+        return float(self.capacity[gpu]) - sum(self.need_gib(job) for job in self.users[gpu])
 
     def limit_by_hosts(self, row: int, gpus: Iterable[int]) -> list[int]:
         """Of these GPUs, in order, those that their nodes can still feed."""
         left: dict[int, int] = {}
         kept = []
         for gpu in gpus:
-            node = int(self.node_of[gpu])
+            node = self._nodes[gpu]
             room = left.setdefault(node, self.fed(row, node))
             if room > 0:
                 left[node] = room - 1
@@ -237,32 +283,42 @@ class SharedRoom(Room):
 
     def put(self, row: int, gpus: Iterable[int], need_gib: float) -> None:
         """Seat a job."""
+        self.former.setdefault(row, [])
         self.gpus_of[row] = sorted(gpus)
-        self.need[row] = need_gib
-        each = self.per_gpu(row)
+        self._need[row] = need_gib
         for gpu in self.gpus_of[row]:
             self.users[gpu].append(row)
-            self.hosts[self.node_of[gpu]] -= each
-        self.changed |= self.nodes_of(row)
+        self._feed(row, -1)
 
     def remove(self, row: int) -> None:
         """Let a job get up."""
-        each = self.per_gpu(row)
-        self.changed |= self.nodes_of(row)
-        for gpu in self.gpus_of.pop(row, []):
+        self._feed(row, 1)
+        before = self.gpus_of.pop(row, [])
+        self.former.setdefault(row, before)
+        for gpu in before:
             self.users[gpu].remove(row)
-            self.hosts[self.node_of[gpu]] += each
-        self.need.pop(row, None)
+        self._need.pop(row, None)
+
+    def _feed(self, row: int, sign: int) -> None:
+        """Give a job cores and memory (-1), or take them back (1), and note where that happened."""
+        gpus = self.gpus_of.get(row, ())
+        self.changed |= self.nodes_of(row)
+        self.reseated.add(row)
+        self._touched.update(gpus)
+        if self.site.hosts_bind:
+            each = self.per_gpu(row)
+            for gpu in gpus:
+                self.hosts[self._nodes[gpu]] += [sign * amount for amount in each]
 
     def resize(self, row: int, gpus: Iterable[int]) -> None:
         """Let a job sit on these GPUs instead; what it needs on each of them stays."""
-        need = self.need[row]
+        need = self.need_gib(row)
         self.remove(row)
         self.put(row, gpus, need)
 
     def nodes_of(self, row: int) -> set[int]:
         """Nodes on which a job sits."""
-        return set(self.node_of[self.gpus_of.get(row, [])].tolist())
+        return {self._nodes[gpu] for gpu in self.gpus_of.get(row, ())}
 
     def mates(self, row: int) -> set[int]:
         """Everybody who sits on any of its GPUs, itself included."""
@@ -299,6 +355,20 @@ class SharedRoom(Room):
             if place:
                 return [int(gpu) for node, taken in place for gpu in here[begin[node] : begin[node] + taken]]
         return []
+
+
+@entry
+def list_changed(users: IntMatrix, before: IntMatrix, out: Ints) -> int:
+    """Write the GPUs on which others sit than before; how many."""
+    count = 0
+    for gpu in range(users.shape[0]):
+        same = True
+        for place in range(users.shape[1]):
+            same = same and users[gpu, place] == before[gpu, place]
+        if not same:
+            out[count] = gpu
+            count += 1
+    return count
 
 
 @lru_cache(maxsize=16)

@@ -41,6 +41,7 @@ from cotenant.sim.pair_watch import PairWatch
 from cotenant.sim.services import Serving
 from cotenant.sim.setup import elastic_truth, facts, lay_out, pair_belief, pair_truth, slicing, truth
 from cotenant.sim.stall import Stall
+from cotenant.sim.unasked import with_giving
 from cotenant.workload.stages import profiled_stages, stages_of
 
 if TYPE_CHECKING:
@@ -154,7 +155,8 @@ class Simulation:
             return work, self._following.state
         if not e.services:
             self._rows.fill(state, 0, self._rows.count)
-        return work, state
+        giving = not looked_at and not is_allocated(e, self.profile)
+        return work, with_giving(state, e, self.traits) if giving else state
 
     def _lay_out(self, work: Workload) -> State:
         state, self.profile, self._rows = lay_out(self.experiment, work, self.policy, bool(self.experiment.services))

@@ -14,8 +14,10 @@ from cotenant.core.state import Matrix, Rule, State
 from cotenant.engine.aside import set_aside
 from cotenant.engine.decide import decide
 from cotenant.engine.events import asks, handle, loosen, next_own_time, node_down, node_up
+from cotenant.engine.giving import give_idle, gives, repeats
 from cotenant.engine.keys import round_start
 from cotenant.engine.ledger import begin_promised, enqueue
+from cotenant.engine.whole_steps import pace_alone
 
 FINISHED_ALL, NEEDS_DECISION, PAUSED, STUCK, NEEDS_OUTAGES, REACHED_UNTIL, NEEDS_TURNS = 0, 1, 2, 3, 4, 5, 6
 OUTAGE_TIME, OUTAGE_NODE, OUTAGE_UP = 0, 1, 2
@@ -85,7 +87,7 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
         claims = s.t[NEXT_CLAIM] <= now
         loosen(s, now)
         s.t[NOW], handled = now, s.x[N_HANDLED]
-        while s.x[N_EVENTS] > 0 and s.f[s.events[0], EVENT] <= now:
+        while s.x[N_EVENTS] > 0 and s.when[0] <= now:
             handle(s, rule, s.events[0], now)
             s.x[N_HANDLED] += 1
             budget -= 1
@@ -110,7 +112,12 @@ def run(s: State, rule: Rule, outages: Matrix, horizon: float, until: float, bud
         same = s.x[N_HANDLED] == handled and not claims
         quiet = speeds and same and now < s.t[NEXT_CALL]  # only a turn or a start-up is over
         if external > 0 and not quiet and asks(s, rule, now):
-            return NEEDS_DECISION
+            if gives(s, now):
+                give_idle(s, rule, now)
+            elif repeats(s, now):
+                s.t[NEXT_CALL] = pace_alone(s, rule, s.t[PACE_S], now)
+            else:
+                return NEEDS_DECISION
         if speeds:
             return NEEDS_TURNS
         if external == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cotenant.beliefs.duration import DurationGuess
 from cotenant.core import columns as col
@@ -12,6 +12,7 @@ from cotenant.engine.events import rekey
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.planner.beliefs import Belief, LiveBeliefs
 from cotenant.service.store.job import Attempt, LiveJob
+from cotenant.service.store.learned import Key
 from cotenant.sim.driver import Simulation
 from cotenant.testing.truth import TrueWorld, Truth
 from cotenant.workload.profiles.lifecycle import LifecycleRow
@@ -20,7 +21,7 @@ from cotenant.workload.profiles.lifecycle import LifecycleRow
 class TrueBeliefs(LiveBeliefs):
     """What a simulation believes of its jobs, and what the truth says that they lost."""
 
-    spread = 0.0  # nothing is in doubt
+    spread = machine_spread = 0.0  # nothing is in doubt
 
     def __init__(self, live: LiveBeliefs, known: Simulation, truth: Truth) -> None:
         super().__init__(live.book, live.reports, live.profiles, False)
@@ -49,8 +50,9 @@ class TrueBeliefs(LiveBeliefs):
         return float(self._truth.lost_s[TrueWorld.row_of(job.id)])
 
     def duration(
-        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None
-    ) -> Belief:
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None,
+        words: Mapping[Key, Sequence[float]] | None = None,
+    ) -> Belief:  # fmt: skip
         """As estimated."""
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)
 

@@ -8,10 +8,33 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.core.jit import entry
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.rounds.problem import Targets
 from cotenant.policies.rounds.standing import Standing
+
+
+@entry
+def _credit(
+    received_s: Matrix, ids: Ints, pools: Ints, most_s: Floats, count: int, given: Matrix, asked_s: float, sums: Floats
+) -> int:  # fmt: skip
+    """Credit whoever holds something from moment to moment of `given`, with so much at most, and add to them whoever
+    got something; how many there are then. Who stands there twice is credited once; `sums` is scratch."""
+    at = 0
+    while at < len(given):
+        now_s = given[at, 0]
+        for k in range(count):
+            sums[k] = received_s[ids[k], pools[k]] + min(now_s - asked_s, most_s[k])
+        for k in range(count):
+            received_s[ids[k], pools[k]] = sums[k]
+        while at < len(given) and given[at, 0] == now_s:
+            if given[at, 1] >= 0:
+                ids[count], pools[count] = int(given[at, 1]), int(given[at, 2])
+                count += 1
+            at += 1
+        asked_s = now_s
+    return count
 
 
 class History:
@@ -42,6 +65,16 @@ class History:
     def receive(self, ids: Ints, pools: Ints, seconds: Floats) -> None:
         """Jobs ran alone in these pools for this long."""
         self.received_s[ids, pools] += seconds
+
+    def catch_up(self, ids: Ints, pools: Ints, most_s: Floats, given: Matrix, asked_s: float) -> tuple[Ints, Ints]:
+        """Jobs held these pools since `asked_s`, each counting so much at a time, and others were given some
+        (`View.given`); who holds what now."""
+        more = int((given[:, 1] >= 0).sum())
+        self.room_for(given[:, 1].astype(np.int64))
+        ids, pools = (np.concatenate([one, np.zeros(more, np.int64)]) for one in (ids, pools))
+        before, most_s = len(ids) - more, np.concatenate([most_s, np.full(more, np.inf)])
+        count = _credit(self.received_s, ids, pools, most_s, before, given, asked_s, np.empty(len(ids)))
+        return ids[:count], pools[:count]
 
     def receive_pairs(self, pairs: Ints, pools: Ints, seconds: Floats) -> None:
         """Pairs (by their place in `pairs`) ran in these pools for this long."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cotenant.core.plan import Plan, Pools
-from cotenant.core.state import IntMatrix
+from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.view import View
 from cotenant.core.workload import Floats, Ints
 from cotenant.policies.base import Context, PlanPolicy
@@ -66,6 +66,8 @@ class RoundPolicy(PlanPolicy):
         self._seen: Ints = np.zeros(0, np.int64)
         self._gpus: Ints = np.zeros(0, np.int64)
         self._held = _NOTHING
+        self._alone: IntMatrix = np.zeros((0, 2), np.int64)  # combinations of one job
+        self._all_run = False  # everybody with a target was chosen, at the last round
         self._pair_pieces: Floats = np.zeros(0)
         self.standing: Standing | None = None  # at the last round
         self._recalled: Mapping[tuple[int, ...], Any] = {}
@@ -125,6 +127,8 @@ class RoundPolicy(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Account for the time since the last decision, solve if something changed, pick."""
         now_s, ids = view.now_s, view.rows
+        if len(view.given):
+            self._catch_up(view.given)
         if not len(ids):
             self._held = _NOTHING
             return Plan(pools=Pools(_NONE, _NONE, _NONE))
@@ -144,7 +148,41 @@ class RoundPolicy(PlanPolicy):
         boundary = self.quirks.latest_finish or now_s >= self._round_end_s - EPSILON_S
         if boundary and self._changed and self._may_solve(history, now_s):
             self._solve(view, history)
-        return self._pick(view, history) if boundary else self._top_up(view)
+        pools, next_s = self._pick(view, history) if boundary else self._top_up(view)
+        assert self.standing is not None
+        until_s = self._idle_until(history), self._same_until(history)
+        return Plan(pools=pools, next_s=next_s, why=self.standing.why, idle_until_s=until_s[0], same_until_s=until_s[1])
+
+    def _idle_until(self, history: History) -> float:
+        """Up to when whatever happens is answered as in `_top_up`."""
+        quirks = self.quirks
+        other = self.only_targets or quirks.latest_finish or quirks.whole_steps or len(history.pairs)
+        return -np.inf if other else self._round_end_s
+
+    def _same_until(self, history: History) -> float:
+        """Up to when rounds can only repeat this one: everybody runs who has a target, and nobody else may."""
+        quirks = self.quirks
+        if not (self._all_run and self.only_targets and quirks.latest_finish and quirks.whole_steps):
+            return -np.inf
+        if len(history.pairs) or (self._changed and not (quirks.reset_interval_s > 0 and history.solved_s > 0)):
+            return -np.inf
+        return history.solved_s + quirks.reset_interval_s - EPSILON_S if self._changed else np.inf
+
+    def _catch_up(self, given: Matrix) -> None:
+        """Without asking, idle GPUs were given away between two rounds as here, or rounds were like the last one."""
+        assert self._history is not None
+        ids, pools = self._held[:2]
+        pieces = self._pieces if self.quirks.whole_steps else np.full(len(ids), np.inf)
+        ids, pools = self._history.catch_up(ids, pools, pieces, given, self._asked_s)
+        self._held = ids, pools, *self._held[2:]
+        self._asked_s = float(given[-1, 0])
+        if self.quirks.latest_finish and self.agnostic:
+            for _ in range(len(given)):
+                self._shuffled(len(self._gpus))  # as every round does
+        if not self._changed:  # by somebody who is new, also if he has ended by now
+            who = given[given[:, 1] >= 0, 1].astype(np.int64)
+            at = np.minimum(np.searchsorted(self._seen, who), max(len(self._seen) - 1, 0))
+            self._changed = bool((self._seen[at] != who).any() if len(self._seen) else len(who))
 
     def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
         """Between rounds nothing is done unless idle GPUs could go to somebody; what changed is seen at the end."""
@@ -208,7 +246,7 @@ class RoundPolicy(PlanPolicy):
 
     # -- picking -----------------------------------------------------------------------------------------------
 
-    def _pick(self, view: View, history: History) -> Plan:
+    def _pick(self, view: View, history: History) -> tuple[Pools, float]:
         """A fresh choice at a round's end."""
         ids, rates, gangs = view.rows, view.rates, view.gpus
         members, pair_of = self._combinations(ids, history)
@@ -220,15 +258,14 @@ class RoundPolicy(PlanPolicy):
             deficit = np.concatenate([deficit, history.pair_deficit_s[pair_of]])
             usable = np.concatenate([usable, (usable[members[len(ids) :]]).min(axis=1)])
         priority, order = by_priority(target, received, deficit, usable)
-        room = view.pool_gpus
+        room = self._gpus.copy()
         taken = np.zeros(len(ids), np.int64)
-        eager = np.ones_like(usable)
-        first = 0 if self.only_targets else len(ids)
-        eager[first:] = priority[first:] > 0
+        eager = np.ones(usable.shape, np.int64)
+        if self.only_targets or len(pair_of):
+            first = 0 if self.only_targets else len(ids)
+            eager[first:] = priority[first:] > 0
         out = np.zeros((len(members), 2), np.int64)
-        pools = np.arange(len(room))
-        if self.agnostic:
-            pools = self._shuffled(len(room))
+        pools = self._shuffled(len(room)) if self.agnostic else np.arange(len(room))
         each = gangs if not len(pair_of) else gangs[members[:, 0]]
         if self.one_queue:
             line = one_line(priority, deficit, target)
@@ -236,16 +273,17 @@ class RoundPolicy(PlanPolicy):
         else:
             count = pick(order, members, each, usable, eager, pools, room, taken, out)
         chosen, where = out[:count, 0], out[:count, 1]
+        self._all_run = count == np.count_nonzero(priority)
         if self.quirks.drop_late:
             known = history.known[ids[members[chosen, 0]]]
             chosen, where = chosen[known], where[known]
         self._round_end_s = self._next_boundary(view.now_s)
-        plan = self._plan(view, members[chosen], pair_of, chosen, where)
+        said = self._say(view, members[chosen], pair_of, chosen, where)
         self.standing = Standing(
             ids, history.known[ids], members, target, received - history.head_start_s, deficit, history.solved_s,
             view.now_s, self._round_end_s, view.pool_types, self.told(),
         )  # fmt: skip
-        return replace(plan, why=self.standing.why)
+        return said
 
     def _shuffled(self, pools: int) -> Ints:
         """The pools in random order."""
@@ -257,17 +295,22 @@ class RoundPolicy(PlanPolicy):
 
     def _combinations(self, ids: Ints, history: History) -> tuple[IntMatrix, Ints]:
         """Every active job alone, then the pairs whose members are both active, by their place in the view."""
-        alone = np.stack([np.arange(len(ids)), np.full(len(ids), -1)], axis=1)
+        if len(self._alone) < len(ids):
+            many = np.arange(2 * len(ids))
+            self._alone = np.stack([many, np.full(len(many), -1)], axis=1)
+        alone = self._alone[: len(ids)]
         if not len(history.pairs):
-            return alone, np.zeros(0, np.int64)
+            return alone, _NONE
         order = np.argsort(ids)
         at = np.searchsorted(ids[order], history.pairs)
         at = np.minimum(at, len(ids) - 1)
         here = (ids[order][at] == history.pairs).all(axis=1)
         return np.concatenate([alone, order[at[here]]]), np.flatnonzero(here)
 
-    def _plan(self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints) -> Plan:
-        """Remember what was chosen, and say it in rows."""
+    def _say(
+        self, view: View, members: IntMatrix, pair_of: Ints, chosen: Ints, where: Ints
+    ) -> tuple[Pools, float]:  # fmt: skip
+        """Remember what was chosen, and say it in rows; and when the next round is."""
         rows, double = view.rows, members[:, 1] >= 0
         if not len(pair_of):
             jobs = members[:, 0]
@@ -276,7 +319,7 @@ class RoundPolicy(PlanPolicy):
             if self.quirks.whole_steps:
                 self._pieces = _pieces(view, jobs, where, self.length_s)
             pools = Pools(rows[jobs], where, members[:, 1])
-            return Plan(pools=pools, next_s=self._wake_s(view, len(jobs) < len(rows)))
+            return pools, self._wake_s(view, len(jobs) < len(rows))
         swap = double & (view.host_row[members[:, 0]] == rows[members[:, 1]])
         members[swap] = members[swap, ::-1]  # whoever is the host stays it
         self._held = (
@@ -294,9 +337,9 @@ class RoundPolicy(PlanPolicy):
             pools=np.concatenate([where, where[double]]),
             hosts=np.concatenate([hosts, rows[host]]),
         )
-        return Plan(pools=pools, next_s=self._wake_s(view, bool(idle.any())))
+        return pools, self._wake_s(view, bool(idle.any()))
 
-    def _top_up(self, view: View) -> Plan:
+    def _top_up(self, view: View) -> tuple[Pools, float]:
         """Between rounds: whatever runs goes on, and idle GPUs go to jobs that have none, oldest first."""
         held, gangs, mates = view.pool, view.gpus, view.host_row
         kept = held >= 0
@@ -318,8 +361,7 @@ class RoundPolicy(PlanPolicy):
             pools=np.concatenate([held[kept], pools]),
             hosts=np.concatenate([mates[kept], np.full(count, -1, np.int64)]),
         )
-        assert self.standing is not None
-        return Plan(pools=chosen, next_s=self._round_end_s, why=self.standing.why)
+        return chosen, self._round_end_s
 
     def _next_boundary(self, now_s: float) -> float:
         """Rounds lie on a fixed grid, so that runs can be compared; `latest_finish` counts from now."""

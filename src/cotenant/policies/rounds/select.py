@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from cotenant.core import jit
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import IntMatrix, Matrix
 from cotenant.core.workload import Ints
@@ -92,13 +93,24 @@ def fill(rows: Ints, rates: Matrix, gangs: Ints, room: Ints, taken: Ints, out: I
     return count
 
 
+@kernel
+def _sooner(priority: Matrix, deficit_s: Matrix, target: Matrix, k: int, one: int, other: int) -> bool:
+    """Whether a combination comes before another one in pool k, whatever their numbers."""
+    if priority[one, k] != priority[other, k]:
+        return bool(priority[one, k] > priority[other, k])
+    if deficit_s[one, k] != deficit_s[other, k]:
+        return bool(deficit_s[one, k] > deficit_s[other, k])
+    return bool(target[one, k] > target[other, k])
+
+
 @entry
 def rank(
-    target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: IntMatrix, priority: Matrix, order: IntMatrix
-) -> None:
+    target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: IntMatrix, priority: Matrix, order: IntMatrix,
+    other: Ints,
+) -> None:  # fmt: skip
     """Priorities, and the combinations of each pool sorted by (priority, deficit, target), all falling, then index.
 
-    By insertion, which suits short lists that are nearly in order; long ones are sorted by `by_priority`.
+    By merging, pieces that are in order already being left as they are; `other` is scratch.
     """
     count, pools = target.shape
     for k in range(pools):
@@ -107,27 +119,33 @@ def rank(
             if usable[c, k] > 0 and target[c, k] > 0:
                 value = target[c, k] / received_s[c, k] if received_s[c, k] > 0 else target[c, k] * 1e9
             priority[c, k] = value
-            at = c
-            while at > 0:
-                other = order[k, at - 1]
-                if priority[other, k] > value:
-                    break
-                if priority[other, k] == value:
-                    if deficit_s[other, k] > deficit_s[c, k]:
-                        break
-                    if deficit_s[other, k] == deficit_s[c, k] and target[other, k] >= target[c, k]:
-                        break
-                order[k, at] = other
-                at -= 1
-            order[k, at] = c
+            order[k, c] = c
+        width = 1
+        while width < count:
+            for low in range(0, count - width, 2 * width):
+                middle, high = low + width, min(low + 2 * width, count)
+                if not _sooner(priority, deficit_s, target, k, order[k, middle], order[k, middle - 1]):
+                    continue
+                for at in range(low, middle):
+                    other[at] = order[k, at]
+                one, two, at = low, middle, low
+                while one < middle:
+                    if two < high and _sooner(priority, deficit_s, target, k, order[k, two], other[one]):
+                        order[k, at] = order[k, two]
+                        two += 1
+                    else:
+                        order[k, at] = other[one]
+                        one += 1
+                    at += 1
+            width *= 2
 
 
 def by_priority(target: Matrix, received_s: Matrix, deficit_s: Matrix, usable: IntMatrix) -> tuple[Matrix, IntMatrix]:
-    """The same for any length."""
+    """The same, by NumPy where lists are long and kernels are not compiled."""
     order = np.empty((target.shape[1], len(target)), np.int64)
-    if len(target) <= SHORT:
+    if len(target) <= SHORT or jit.enabled():
         priority = np.empty_like(target)
-        rank(target, received_s, deficit_s, usable, priority, order)
+        rank(target, received_s, deficit_s, usable, priority, order, np.empty(len(target), np.int64))
         return priority, order
     with np.errstate(divide="ignore", invalid="ignore"):
         priority = np.where(received_s > 0, target / received_s, target * 1e9)
