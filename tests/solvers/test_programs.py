@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from solver_cases import assert_feasible, delivered, distinct_case, seeds
 
 from cotenant import solvers
+from cotenant.core import jit
 from cotenant.solvers import Infeasible, OutOfTime, SolverBudget, lp_reference
 from cotenant.solvers.program import Program
 from cotenant.solvers.small_lp import pack, play
@@ -83,6 +84,23 @@ def test_small_programs_equal_the_large_solver(seed: int) -> None:
     z, mix, prices = play(matrix)
     assert mix.sum() == pytest.approx(1)
     assert (prices @ matrix).min() == pytest.approx(z, abs=1e-9)
+
+
+@given(seeds)
+@settings(max_examples=60, deadline=None)
+def test_small_programs_are_the_same_one_number_at_a_time(seed: int) -> None:
+    """As compiled, and with many ties."""
+    rng = np.random.default_rng(seed)
+    rows, columns = int(rng.integers(1, 8)), int(rng.integers(1, 40))
+    matrix, value = rng.integers(0, 3, (rows, columns)) / 2.0, rng.integers(0, 4, columns) / 3.0
+    matrix[0] += 0.1
+    limit = rng.integers(1, 20, rows).astype(np.float64)
+    usual = pack(value, matrix, limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jit, "enabled", lambda: True)
+        one_by_one = pack(value, matrix, limit)
+    for some, other in zip(usual, one_by_one, strict=True):
+        assert some.tobytes() == other.tobytes()
 
 
 @given(seeds)

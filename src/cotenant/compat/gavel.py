@@ -5,23 +5,22 @@ Quirks of the mechanism and of objectives (`reset_interval_s`, `late_arrivals`, 
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import numpy as np
 
 from cotenant.compat.base import Speeds, System
 from cotenant.core import columns as col
-from cotenant.core.columns import EVENT, N_RUN, SPEED, STEPS, WORK
+from cotenant.core.columns import N_RUN
 from cotenant.core.jit import entry
 from cotenant.core.stages import Stages
 from cotenant.core.state import Rule, State
 from cotenant.core.traits import Traits
 from cotenant.core.workload import Floats, Ints
-from cotenant.engine.keys import position_of, work_done
-from cotenant.engine.ledger import rerun
+from cotenant.engine.keys import position_of
 from cotenant.engine.observe import running_rows
-from cotenant.engine.rates import RateModel, settle
+from cotenant.engine.rates import RateModel
+from cotenant.engine.whole_steps import pace, pace_alone, piece_of
 
 
 class GavelQuirks(System):
@@ -62,6 +61,10 @@ class WholeSteps:
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Speeds that bring each job exactly to the end of its piece by the end of the round."""
+        if state.x[col.N_RUNNING] and not state.x[col.SHARING]:
+            state.t[col.PACE_S] = self.round_s
+            state.t[col.NEXT_CALL] = pace_alone(state, rule, self.round_s, now_s)
+            return
         rows = running_rows(state)
         if not len(rows):
             return
@@ -87,30 +90,16 @@ def pace_whole_steps(
     """Give each running job floor(rate x round) steps, or what is left; when the last of these pieces ends.
 
     A job that does not end in the round is paced so that it has made exactly its steps by then; one that does ends with
-    the piece of its mate, if that takes longer. `speeds` are seconds of work per second and changed to the paces;
-    `pieces` is scratch.
+    the piece of its mate, if that takes longer. `speeds` are seconds of work per second; `pieces` is scratch.
     """
     length = 0.0
     for k in range(len(jobs)):
-        job = jobs[k]
-        rate = speeds[k] * s.f[job, STEPS]
-        left = round((s.f[job, WORK] - work_done(s.f, s.i, job, now)) * s.f[job, STEPS])
-        pieces[k] = min(math.floor(rate * round_s + 1e-9), left) / rate
+        pieces[k] = piece_of(s, jobs[k], speeds[k], round_s, now)
         length = max(length, pieces[k])
     end = now + length
     for k in range(len(jobs)):
-        job = jobs[k]
-        steps = s.f[job, STEPS]
-        done = work_done(s.f, s.i, job, now)
-        left = round((s.f[job, WORK] - done) * steps)
-        piece = math.floor(speeds[k] * steps * round_s + 1e-9)
-        if piece < left and length > 0:
-            speeds[k] = piece / steps / length
-        elif mates[k] >= 0 and pieces[mates[k]] > pieces[k]:
-            speeds[k] *= pieces[k] / pieces[mates[k]]
-        settle(s, job, now)
-        s.f[job, SPEED] = speeds[k]
-        rerun(s, rule, job, position_of(s.run, s.x[N_RUN], job))
-        if piece >= left:
-            end = max(end, s.f[job, EVENT])
+        slower, at = 1.0, position_of(s.run, s.x[N_RUN], jobs[k])
+        if mates[k] >= 0 and pieces[mates[k]] > pieces[k]:
+            slower = pieces[k] / pieces[mates[k]]
+        end = max(end, pace(s, rule, jobs[k], speeds[k], slower, round_s, length, now, at))
     return float(end)

@@ -191,7 +191,7 @@ class ReleasedStages(StageSpeeds):
         self._start_s = {}
         for members in self.groups(state, rows):
             jobs += members
-            speeds += self.speed(state, members).tolist()
+            speeds += self.speed(state, members)
             cost = float(self.stages.start_s[self.stages.of[members]].sum())
             self._start_s.update(dict.fromkeys(members, cost))
         restart(state, rule, np.array(jobs, np.int64), np.array(speeds), np.zeros(len(jobs)), now_s)

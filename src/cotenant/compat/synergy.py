@@ -145,9 +145,9 @@ def pace_iterations(
         s.f[job, SPEED] = min(gain, left) * each / round_s
         heat(s.f, s.i, s.slices, s.hot, s.x, job, position_of(s.run, s.x[N_RUN], job))
         if gain >= left:
-            set_event(s.f, s.i, s.events, s.x, job, now + round_s, END)
+            set_event(s, job, now + round_s, END)
         else:
-            drop_event(s.f, s.i, s.events, s.x, job)
+            drop_event(s, job)
 
 
 @entry

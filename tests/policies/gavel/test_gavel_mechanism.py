@@ -103,13 +103,13 @@ def test_types_are_walked_in_the_order_given() -> None:
 
 @given(seeds)
 @settings(max_examples=60, deadline=None)
-def test_sorting_by_insertion_is_sorting(seed: int) -> None:
+def test_sorting_by_merging_is_sorting(seed: int) -> None:
     draw = np.random.default_rng(seed)
     shape = (int(draw.integers(1, 30)), 3)
     target, received, deficit = (draw.integers(0, 4, shape) / 4.0 for _ in range(3))
     usable = (draw.random(shape) < 0.8).astype(np.int64)
     priority, order = np.empty(shape), np.empty(shape[::-1], np.int64)
-    rank(target, received, deficit, usable, priority, order)
+    rank(target, received, deficit, usable, priority, order, np.empty(len(target), np.int64))
     with np.errstate(divide="ignore", invalid="ignore"):
         value = np.where(received > 0, target / received, target * 1e9) * ((usable > 0) & (target > 0))
     value = np.nan_to_num(value)

@@ -15,6 +15,7 @@ from cotenant.core.errors import InputError
 from cotenant.policies.gavel.interior import AlikeProgram, solve
 from cotenant.policies.gavel.released import bisected, makespan
 from cotenant.policies.gavel.targets import OBJECTIVES, TargetOptions
+from cotenant.policies.rounds.history import History
 from cotenant.policies.rounds.problem import Problem, Targets
 from cotenant.solvers import Need, instance, lp_reference
 
@@ -118,6 +119,34 @@ def test_finish_time_fairness_helps_beyond_a_job_at_full_speed() -> None:
     assert OBJECTIVES["ftf"](made, TargetOptions(budget_s=np.inf)).x[:, 0] == pytest.approx(
         [1, 2 / 3, 2 / 3, 2 / 3], rel=2e-2
     )
+
+
+@pytest.mark.parametrize("interior", [False, True])
+def test_finish_time_fairness_of_a_gang_by_hand(interior: bool) -> None:
+    """Four GPUs each of two types; a job of one GPU at rates 2 and 1, a gang of four at 1 and 1/2.
+
+    While there were four jobs the even share of the gang was 4 / (4 x 4) of each type, rate 3/8; 60 s of work count
+    160 s. Of two jobs it has half of each, rate 3/4, and with 240 s left is done after 160 + 320 = 480 s. The other
+    cannot use more than all its time: half of each type, rate 3/2, 300 s of work in 200 s. It sets the ratio, at full
+    speed: (100 + 300 / 2) / 200 = 5/4. The gang must have a rate of 240 / (5/4 x 480 - 100) = 0.48, and cannot have
+    more than what it is left: 3/4 on the first type and 1/4 on the second, 7/8.
+    """
+    four = problem([[2, 1], [1, 0.5], [2, 1], [2, 1]], [4, 4], gangs=[1, 4, 1, 1])
+    assert four.isolated_rate == pytest.approx([1.5, 0.375, 1.5, 1.5])
+    history = History(2, 180.0)
+    history.room_for(np.arange(4))
+    history.watch_isolated(np.arange(4), np.array([300.0, 300, 1, 1]), four.isolated_rate)
+    two = problem([[2, 1], [1, 0.5]], [4, 4], gangs=[1, 4], left_s=[300, 240], age_s=[100, 100])
+    so_far = history.watch_isolated(np.arange(2), two.left_s, two.isolated_rate)
+    assert so_far == pytest.approx([0, 160])
+    fair_s = so_far + two.left_s / two.isolated_rate
+    assert fair_s == pytest.approx([200, 480])
+    options = TargetOptions(budget_s=np.inf, interior=interior)
+    found = rate(two, OBJECTIVES["ftf"](replace(two, isolated_s=so_far), options))
+    ratio = (two.age_s + two.left_s / found) / fair_s
+    assert ratio.max() == ratio[0] == pytest.approx(1.25, rel=1e-4)
+    assert found[0] == pytest.approx(2, rel=1e-4)
+    assert 0.48 <= found[1] <= 0.8751
 
 
 @given(seeds)
