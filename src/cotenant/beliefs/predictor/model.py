@@ -2,8 +2,8 @@
 
 A ridge regression of logarithms on log FLOPs, log parameters, log batch and log operators. 26 points of eight models
 are few: LightGBM on the same points is worse for every answer when a model is left out, so it is not what ships;
-`evaluate` prints both beside the error of predicting the mean. Utilisation is not measured yet: what is learned is the
-share of a step in which the GPU is busy, as the measured step times over batch sizes let it be derived (`measured`).
+`evaluate` prints both beside the error of predicting the mean. Utilisation is the share of a step in which kernels were
+at work (`measured.busy`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotenant.workload.profiles.roofline import CONTEXT_MIB
 
 ANSWERS = ("step time", "memory", "utilisation")
 _RIDGE = 10.0
-_LEAST_BUSY = 0.25  # what the training data has at the least, see `measured.steps`
+_LEAST_BUSY = 0.05  # what the training data has at the least is 0.09
 _TREES, _LEAVES, _LEAST_IN_LEAF = 60, 2, 3  # of LightGBM: the best of a small search by the error that is printed
 
 Fit = Callable[[Floats, Floats], Callable[[Floats], Floats]]
@@ -45,7 +45,7 @@ def _table() -> tuple[Floats, Floats, tuple[str, ...]]:
     for (model, batch), step in measured.steps().items():
         step_s = max(step.host_s, step.gpu_s)
         features.append(_features(_known(model, batch)))
-        answers.append((step_s, step.memory_mib, step.gpu_s / step_s))
+        answers.append((step_s, step.memory_mib, measured.busy()[model, batch]))
         models.append(model)
     return np.array(features), np.log(np.array(answers)), tuple(models)
 

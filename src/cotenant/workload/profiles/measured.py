@@ -42,9 +42,27 @@ OPERATORS = {
 @lru_cache(maxsize=1)
 def data() -> dict[str, Any]:
     """The measurements as shipped."""
-    text = files("cotenant.workload").joinpath("data/h200.json").read_text(encoding="utf-8")
+    return _read("h200.json")
+
+
+def _read(name: str) -> dict[str, Any]:
+    text = files("cotenant.workload").joinpath(f"data/{name}").read_text(encoding="utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
+
+
+@lru_cache(maxsize=1)
+def busy() -> dict[tuple[str, int], float]:
+    """(model, batch size) -> share of time in which it keeps the GPU busy, as measured.
+
+    What its kernels take was measured on another day: the share is theirs of a step as the table has it.
+    """
+    found = {}
+    for model, curve in data()["batch_curves"].items():
+        for point, seen in zip(curve, _read("h200_busy.json")["busy"][model], strict=True):
+            assert point["batch"] == seen["batch"], f"{model}: other batch sizes"
+            found[model, point["batch"]] = min(seen["kernels"] / seen["steps_per_s"] * point["steps_per_s"], 1.0)
+    return found
 
 
 @lru_cache(maxsize=1)

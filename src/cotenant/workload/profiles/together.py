@@ -123,7 +123,7 @@ def h200_together(
         if key is not None:
             pace[at], memory[at] = sub_batches(*key)
             eased[at] = easing(*key)
-            busy[at] = busy_share(measured.steps()[key], seen, seen)
+            busy[at] = measured.busy()[key]
             least[at] = least_part(*key)
     gib = np.array([GPUS[kind].memory_mib * _GIB for kind in types])
     return Together(ratio, pace, memory, busy, gib, curve, guess=believed, alike=place, eased=eased, least=least)
