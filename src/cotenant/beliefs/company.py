@@ -20,6 +20,8 @@ from cotenant.core.workload import Floats, Ints
 from cotenant.engine.observe import places_of, running_rows
 from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds, winds_up
 
+_NOBODY: frozenset[int] = frozenset()
+
 
 class PairSpeeds:
     """Jobs on one GPU slow each other down as a table of pairs says; with `granting` memory, that is in it."""
@@ -143,14 +145,15 @@ class StageSpeeds:
             found.setdefault(first, []).append(row)
         return list(found.values())
 
-    def speed(self, state: State, members: list[int]) -> Floats:
+    def speed(self, state: State, members: list[int]) -> list[float]:
         """Seconds of work per second of each member."""
-        alone = state.f[members, col.ALONE]
+        number = state.f.item
         if len(members) == 1:
-            return np.asarray(alone)
-        kinds = self.stages.of[members].tolist()
+            return [number(members[0], col.ALONE)]
+        kinds = [self.stages.of.item(row) for row in members]
         cycle = self.cycles.cycle_s(tuple(sorted(kinds))) / self._squeezed(state, members)
-        return np.asarray(alone * [self.cycles.alone_s(kind) / cycle for kind in kinds])
+        alone_s = self.cycles.alone_s
+        return [number(row, col.ALONE) * (alone_s(kind) / cycle) for row, kind in zip(members, kinds, strict=True)]
 
     def _squeezed(self, state: State, members: list[int]) -> float:
         """Speed of the member that lacks most memory, against a GPU of its own: the others wait for it."""
@@ -168,22 +171,23 @@ class StageSpeeds:
             regrant(state, self.stages.soft)
         rows = running_rows(state)
         fresh = set(rows[state.f[rows, col.SINCE] == now_s].tolist())
-        company: dict[int, frozenset[int]] = {}
+        before, company = self._company, dict[int, frozenset[int]]()
         jobs: list[int] = []
         speeds: list[float] = []
         pauses: list[float] = []
         for members in self.groups(state, rows):
-            together = frozenset(members)
-            company.update(dict.fromkeys(members, together))
+            together = before.get(members[0], _NOBODY)
+            if len(together) != len(members) or not together.issuperset(members):
+                together = frozenset(members)
+            for job in members:
+                company[job] = together
             started = not fresh.isdisjoint(members)
-            if not started and all(self._company.get(job) == together for job in members):
+            if not started and all(before.get(job) == together for job in members):
                 continue
-            joined = len(members) > 1 and (
-                started or any(not together <= self._company.get(job, frozenset()) for job in members)
-            )
-            pause = float(state.f[members, col.RESTORE].sum()) if joined else 0.0
+            joined = len(members) > 1 and (started or any(not together <= before.get(job, _NOBODY) for job in members))
+            pause = sum(state.f.item(row, col.RESTORE) for row in members) if joined else 0.0
             jobs += members
-            speeds += self.speed(state, members).tolist()
+            speeds += self.speed(state, members)
             pauses += [pause] * len(members)
         self._company = company
         if jobs:

@@ -7,6 +7,8 @@ conference deadlines: two months hold too few of them to learn from.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -52,6 +54,17 @@ def _window_sums(values: Floats, steps: int) -> Floats:
     return np.asarray(sums[steps:] - sums[:-steps], np.float64)
 
 
+def _over(values: Floats) -> tuple[float, float]:
+    """`trailing` over all of a few values, at the last of them."""
+    known = np.isfinite(values)
+    count = np.count_nonzero(known)
+    if count == 0:
+        return np.nan, np.nan
+    filled = values if count == len(values) else np.where(known, values, 0.0)
+    mean = float(filled.cumsum()[-1]) / count
+    return mean, math.sqrt(max(float((filled * filled).cumsum()[-1]) / count - mean * mean, 0.0))
+
+
 def mean_ahead(values: Floats, steps: int) -> Floats:
     """Mean over the next steps, the present one included; NaN where the series ends before."""
     mean, _ = trailing(values, steps)
@@ -85,8 +98,7 @@ def features_now(time_s: Floats, used: Floats, ahead: int) -> Floats:
         """Mean and deviation over the steps that ended so long ago."""
         if ago + steps > now + 1:
             return np.nan, np.nan
-        mean, deviation = trailing(used[now - ago - steps + 1 : now - ago + 1], steps)
-        return float(mean[-1]), float(deviation[-1])
+        return _over(used[now - ago - steps + 1 : now - ago + 1])
 
     row = [time_s[-1] % 86400 / 3600, (time_s[-1] // 86400 + 3) % 7, last]
     row += [last - value(lag) for lag in _LAGS]

@@ -10,6 +10,7 @@ less is never made.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,28 @@ def _bulk(weight: Floats, counts: Ints) -> Ints:
     return table
 
 
+@lru_cache(maxsize=256)
+def _everybody(things: int) -> tuple[Ints, Ints, Any]:
+    """All pairs of so many things, and a graph of them; the edges are numbered in this order."""
+    import rustworkx
+
+    one, two = np.triu_indices(things, 1)
+    graph: Any = rustworkx.PyGraph(multigraph=False)
+    graph.add_nodes_from(range(things))
+    graph.add_edges_from(list(zip(one.tolist(), two.tolist(), range(len(one)), strict=True)))
+    return one, two, graph
+
+
+def _graph_of(things: int, one: Ints, two: Ints, kept: Ints) -> Any:
+    """A graph with these edges only, numbered as above."""
+    import rustworkx
+
+    graph: Any = rustworkx.PyGraph(multigraph=False)
+    graph.add_nodes_from(range(things))
+    graph.add_edges_from(list(zip(one[kept].tolist(), two[kept].tolist(), kept.tolist(), strict=True)))
+    return graph
+
+
 def _exact(weight: Floats, counts: Ints) -> Ints:
     """Blossom over single things; of a kind, no more than could find partners."""
     import rustworkx
@@ -63,15 +86,16 @@ def _exact(weight: Floats, counts: Ints) -> Ints:
     counts = np.minimum(counts, partners)
     kinds = np.repeat(np.arange(len(counts)), counts)
     pairs = np.zeros((len(counts), len(counts)), np.int64)
-    one, two = np.triu_indices(len(kinds), 1)
-    worth = np.rint(weight[kinds[one], kinds[two]] * _SCALE).astype(np.int64)
-    kept = worth > 0
-    if not kept.any():
+    one, two, graph = _everybody(len(kinds))
+    worth = np.rint(weight * _SCALE).astype(np.int64)[kinds[one], kinds[two]]
+    kept = np.flatnonzero(worth > 0)
+    if not len(kept):
         return pairs
-    graph: Any = rustworkx.PyGraph(multigraph=False)
-    graph.add_nodes_from(range(len(kinds)))
-    graph.add_edges_from(list(zip(one[kept].tolist(), two[kept].tolist(), worth[kept].tolist(), strict=True)))
-    for i, j in rustworkx.max_weight_matching(graph, max_cardinality=False, weight_fn=int):
-        a, b = sorted((int(kinds[i]), int(kinds[j])))
-        pairs[a, b] += 1
+    if len(kept) < len(one):
+        graph = _graph_of(len(kinds), one, two, kept)
+    of = kinds.tolist()
+    found = rustworkx.max_weight_matching(graph, max_cardinality=False, weight_fn=worth.tolist().__getitem__)
+    for i, j in found:
+        a, b = of[i], of[j]
+        pairs[min(a, b), max(a, b)] += 1
     return pairs

@@ -14,7 +14,8 @@ from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Codes, Workload, make_workload
 from cotenant.policies.bsbf.judging import cost, last_end
 from cotenant.policies.bsbf.pair_test import pays, shared_mean, waiting_mean
-from cotenant.policies.bsbf.policy import SjfBsbf, _scene, _scratch
+from cotenant.policies.bsbf.policy import SjfBsbf
+from cotenant.policies.bsbf.tables import lay_scene, lay_scratch
 from cotenant.sim.driver import Experiment, Simulation
 
 
@@ -126,13 +127,41 @@ def test_judging_a_placement_is_the_pair_test_for_one_host() -> None:
         run.advance(0.0)
         view = run.engine.view(0.0)
         table = slow[:, :, None].copy()
-        scratch = _scratch(view, _scene(view), table, left, {0, 1})
+        scratch = lay_scratch(view, lay_scene(view), table, left, {0, 1})
         scratch.mates[0] = 0
-        gain = cost(_scene(view), scratch, table, left, 1, 0, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
+        gain = cost(lay_scene(view), scratch, table, left, 1, 0, float(l_a), 1, 0) - last_end(scratch, left, 1) - l_a
         expected = 2 * (shared_mean(l_a, l_b, slow[1, 0], slow[0, 1]) - waiting_mean(l_a, l_b))
         assert gain == pytest.approx(expected, rel=1e-6, abs=1e-6)
         if abs(gain) > 1e-3:
             assert pays(l_a, l_b, slow[1, 0], slow[0, 1]) is bool(gain < 0)
+
+
+@pytest.mark.parametrize(("policy", "shares"), [("sjf-bsbf", True), ("sjf-bsbf-paper", False)])
+def test_a_start_up_is_hidden_behind_the_host(policy: str, shares: bool) -> None:
+    """Beside each other both take three times as long, so the pair test says wait; but 8 s of the guest are its start.
+
+    Waiting, it ends at 10 + 8 + 20 = 38. Beside the host it starts up while that does 8 of its 10 s, then both go at a
+    third: the host ends at 8 + 3 x 2 = 14, 4 s later than alone, and the guest at 14 + (20 - 2) = 32. 32 + 4 < 38.
+    """
+    run = _run([(0.0, 1, 11.0), (1.0, 1, 20.0)], _together(np.full((2, 2), 3.0)), "1x1", policy)
+    assert not pays(20.0, 10.0, 3.0, 3.0)
+    run.state.f[1, col.START_UP] = 8.0
+    run.advance(1.0)
+    assert bool(run.state.i[1, col.STATE] == col.RUNNING) is shares
+    run.advance(np.inf)
+    assert run.outcome().finish_s.tolist() == pytest.approx([15.0, 33.0] if shares else [11.0, 39.0])
+
+
+def test_a_start_up_of_the_host_is_filled() -> None:
+    """The host builds for 30 s more, in which the guest does all its work and slows nobody down.
+
+    Without that they would part: a guest of 20 s beside a host of 5 s, both four times as long.
+    """
+    run = _run([(0.0, 1, 5.0), (1.0, 1, 20.0)], _together(np.full((2, 2), 4.0)), "1x1")
+    assert not pays(20.0, 5.0, 4.0, 4.0)
+    run.state.f[0, col.START_UP] = 31.0
+    run.advance(np.inf)
+    assert run.outcome().finish_s.tolist() == pytest.approx([36.0, 21.0])
 
 
 def test_whole_batches_where_memory_is_not_short() -> None:

@@ -1,11 +1,8 @@
-"""What jobs of AntMan need of a GPU's memory, whole and squeezed, and what is left of it on each GPU."""
+"""What jobs of AntMan need of a GPU's memory, whole and squeezed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
-from numpy.typing import NDArray
 
 from cotenant.core.together import Together
 from cotenant.core.workload import Floats
@@ -13,32 +10,14 @@ from cotenant.placement.room import SharedRoom
 from cotenant.policies.antman.memory import LEAST, least_part
 
 
-class Crowd:
-    """By GPU how many jobs are on it, the GiB that they keep at least, and whether a guaranteed job has or holds it."""
-
-    def __init__(self, board: SharedRoom, kinds_gib: Floats, guaranteed: set[int]) -> None:
-        view, users = board.view, board.site.users
-        self._board, self._kinds_gib = board, kinds_gib
-        seated = users >= 0
-        at = view.at_rows(users[seated])
-        gib, held = np.zeros(users.shape), np.zeros(users.shape, bool)
-        gib[seated] = kinds_gib[view.kind[at]]
-        held[seated] = np.isin(users[seated], list(guaranteed))
-        self.count, self.least_gib = seated.sum(axis=1).astype(np.float64), gib.sum(axis=1)
-        self.taken: NDArray[np.bool_] = np.asarray(held.any(axis=1))
-
-    def look(self, gpus: Iterable[int]) -> None:
-        """See anew who is on these."""
-        board = self._board
-        for gpu in gpus:
-            users = board.users[gpu]
-            self.count[gpu] = len(users)
-            self.least_gib[gpu] = sum(self._kinds_gib[board.kind(job)] for job in users)
-
-
 def memory_of(together: Together | None, kind: int) -> float:
     """GiB per GPU of a kind of job at its whole batch; no more than a GPU has, where memory gives."""
     return 0.0 if together is None else float(together.memory_gib[kind, 0]) * held_by_a_gpu(together, kind)
+
+
+def needs_by_kind(together: Together | None, kinds: int) -> Floats:
+    """The same of all kinds."""
+    return np.array([memory_of(together, kind) for kind in range(kinds)], np.float64)
 
 
 def held_by_a_gpu(together: Together | None, kind: int) -> float:

@@ -17,23 +17,17 @@ import numpy as np
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
-from cotenant.core.plan import Plan, Terms, Why
+from cotenant.core.plan import Plan, Terms
 from cotenant.core.spec import Value
 from cotenant.core.together import Together
 from cotenant.core.view import View
 from cotenant.core.workload import Ints
-from cotenant.placement.room import SharedRoom
+from cotenant.placement.room import SharedRoom, as_places
+from cotenant.policies.antman.guaranteed import GuaranteedStarts
 from cotenant.policies.antman.memory import caps
-from cotenant.policies.antman.needs import (
-    Crowd,
-    full_need,
-    held_by_a_gpu,
-    least_of,
-    memory_of,
-    part_of_kind,
-    squeezed_needs,
-)
+from cotenant.policies.antman.needs import full_need, held_by_a_gpu, least_of, memory_of, part_of_kind
 from cotenant.policies.antman.throttle import LOWEST, Throttle
+from cotenant.policies.antman.words import QueueStanding, answers
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.squeezing import bears
@@ -85,13 +79,20 @@ class AntMan(PlanPolicy):
         self._held: dict[int, Terms] = {}
         self._seen: tuple[bytes, ...] = ()
         self._believed: Together | None = None  # by which the last schedule was made
-        self._squeezed_by: Together | None = None  # by which this was worked out:
-        self._kinds_gib = np.zeros(0)  # by kind what squeezed jobs keep
+        self._starts = GuaranteedStarts()
+        self._quiet = False  # whether everybody who runs is guaranteed, beside nobody, at full speed
         self._quota_left: Ints = np.zeros(0, np.int64)  # by tenant, after the last schedule
 
     def refresh(self) -> None:
         """Think anew: jobs were moved, or nodes came or went."""
-        self._seen = ()
+        self._seen, self._quiet = (), False
+
+    def next_look(self, now_s: float, waiting: int, idle: int) -> float | None:
+        """While nobody waits, and nobody shares, there is nothing to do and nothing to be lost."""
+        if waiting or not self._quiet:
+            return None
+        self._felt_s = now_s
+        return np.inf
 
     def decide(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
@@ -102,10 +103,17 @@ class AntMan(PlanPolicy):
         self._believed = together
         if self._is_calm(view):
             self._seen = seen
+            self._quiet = self._feels_nobody(view)
             return self._let_run(view)
+        self._quiet = False
         plan = self._schedule(view)
         self._seen = () if plan.run else seen
         return plan
+
+    def _feels_nobody(self, view: View) -> bool:
+        """Whether jobs on GPUs of their own cannot be slowed down, and nobody watches them."""
+        together = view.facts.together
+        return self.params["pairs"] != "learned" and (together is None or together.nearby is None)
 
     @staticmethod
     def _is_calm(view: View) -> bool:
@@ -122,7 +130,7 @@ class AntMan(PlanPolicy):
         self._held, self._throttles, self._rivals = {}, {}, {}
         self._quota_left = view.site.guaranteed_left()
         self._count_losses(view)
-        return Plan(keep=True, why=self._answers(view))
+        return Plan(keep=True, why=answers(self._said(), view))
 
     @staticmethod
     def _situation(view: View) -> tuple[bytes, ...]:
@@ -140,12 +148,14 @@ class AntMan(PlanPolicy):
             self._observe(row, throttle, self._rivals[row], view)
             if throttle.share != before:
                 self._held[row] = terms[row] = replace(self._held[row], share=throttle.share)
-        return Plan({}, terms, keep=True, next_s=self._next_s(), why=self._answers(view))
+        return Plan({}, terms, keep=True, next_s=self._next_s(), why=answers(self._said(), view))
 
     def _count_losses(self, view: View) -> None:
         """Add up what guaranteed jobs have lost to their neighbours; those that have lost nothing are left out."""
         passed_s, self._felt_s = max(view.now_s - self._felt_s, 0.0), view.now_s
         lost_s, self._lost_s, slow = self._lost_s, {}, view.slowdown
+        if not lost_s and not (slow > 1.0).any():
+            return
         slowed, running = set(view.rows[slow > 1.0].tolist()), set(view.rows[view.running].tolist())
         for row in (slowed | lost_s.keys()) & running & self.guaranteed:
             lost = passed_s * (1.0 - 1.0 / max(float(slow[view.at(row)]), 1.0))
@@ -171,50 +181,55 @@ class AntMan(PlanPolicy):
 
     def _schedule(self, view: View) -> Plan:
         """Upgrade, start guaranteed jobs, start opportunistic jobs, set shares and memory."""
-        board = SharedRoom(view)
-        together = view.facts.together
-        quota = view.site.guaranteed_left()
-        order = view.rows[np.lexsort((view.rows, view.submit_s, -view.priority))]
-        running = set(board.gpus_of)
-        self.guaranteed = set(view.rows[view.opportunistic == 0].tolist()) & running
-        waiting = [row for row in order.tolist() if row not in running]
-        self._upgrade(board, [row for row in order.tolist() if row in running], quota)
-        self._stopped: set[int] = set()
-        later = self._start_guaranteed(board, waiting, quota, together)
-        self._start_opportunistic(board, later, view, together)
+        together, quota = view.facts.together, view.site.guaranteed_left()
+        order = np.lexsort((view.rows, view.submit_s, -view.priority))
+        running = view.running[order]
+        starts = self._starts
+        starts.begin(view)
+        self.guaranteed = starts.rows
+        if len(self.guaranteed) < running.sum():
+            self._upgrade(starts.board(view), view.rows[order[running]].tolist(), quota)
+        later = starts.start(view, order[~running], quota)
+        self.reserved = starts.reserved
         self._later, self._quota_left = set(later), quota
+        if not later and not starts.stopped and self._is_whole(view):
+            return self._only_start(view)
+        board = starts.board(view)
+        self._start_opportunistic(board, later, view, together)
         self._held = self._terms(board, view, together)
-        run = {row: board.places(row) for row in board.gpus_of if row not in running}
+        was = set(view.rows[view.running].tolist())
+        run = {row: board.places(row) for row in board.gpus_of if row not in was}
         columns = view.rows, view.share, view.cap, view.opportunistic == 1
         now = {row: terms for row, *terms in zip(*(column.tolist() for column in columns), strict=True)}
         new = {
             row: terms for row, terms in self._held.items()
             if row in run or now[row] != [terms.share, terms.cap, terms.opportunistic]
         }  # fmt: skip
-        stop, why = frozenset(self._stopped & running), self._answers(view)
+        stop, why = frozenset(starts.stopped & was), answers(self._said(), view)
         return Plan(run, new, keep=True, stop=stop, next_s=self._next_s(), why=why)
 
-    def _answers(self, view: View) -> Why:
-        """Whether it is within its quota and holds a part of its gang, or is opportunistic and nobody leaves enough."""
-        rows, gpus, tenant, priority = view.rows, view.gpus, view.tenant, view.priority
-        reserved, later, left = self.reserved, self._later, self._quota_left
-        limit, most, after_s = self.number("busy_limit"), int(self.number("ot_max_gpus")), self.number("ot_after_s")
+    def _is_whole(self, view: View) -> bool:
+        """Whether everybody who runs is guaranteed and has all its time and memory."""
+        together = view.facts.together
+        return (
+            (together is None or together.soft is None)
+            and len(self.guaranteed) == int(view.running.sum()) + len(self._starts.seats)
+            and bool((view.opportunistic == 0).all() and (view.share == 1.0).all() and (view.cap == 1.0).all())
+        )
 
-        def why(row: int) -> str:
-            at = int(np.flatnonzero(rows == row)[0])
-            gang = int(gpus[at])
-            if row in reserved:
-                return f"it is guaranteed, and holds {len(reserved[row])} of its {gang} GPUs until the rest is free"
-            if row not in later:
-                return f"it is guaranteed, and guaranteed jobs hold every GPU; it waits for {gang} of theirs"
-            over = f"its tenant has {left[tenant[at]]} GPUs of its quota left and it needs {gang}"
-            said = f"it is opportunistic: {over if priority[at] >= 0 else 'its priority is negative'}"
-            if most and gang > most:
-                return f"{said}, and opportunistic jobs may have {most} at most"
-            wait = f", or its quota is expected within {after_s:g} s" if after_s else ""
-            return f"{said}; too few GPUs are less than {limit:.0%} busy with memory to spare{wait}"
+    def _only_start(self, view: View) -> Plan:
+        """Guaranteed jobs start, beside nobody; all others go on as they are."""
+        self._held, self._throttles, self._rivals = {}, {}, {}
+        self._quiet = self._feels_nobody(view)
+        self._count_losses(view)
+        first, alone = view.site.gpu_first.tolist(), Terms()
+        run = {row: as_places(gpus, first) for row, gpus in self._starts.seats.items()}
+        return Plan(run, dict.fromkeys(run, alone), keep=True, why=answers(self._said(), view))
 
-        return why
+    def _said(self) -> QueueStanding:
+        """What jobs that wait are told by."""
+        limit, most = self.number("busy_limit"), int(self.number("ot_max_gpus"))
+        return QueueStanding(self.reserved, self._later, self._quota_left, limit, most, self.number("ot_after_s"))
 
     # -- the global scheduler ----------------------------------------------------------------------------------
 
@@ -232,60 +247,6 @@ class AntMan(PlanPolicy):
                 self.guaranteed.add(row)
                 holds.update(board.gpus_of[row])
                 quota[tenant] -= gang
-
-    def _start_guaranteed(
-        self, board: SharedRoom, waiting: list[int], quota: Ints, together: Together | None
-    ) -> list[int]:
-        """Start whoever finds all its GPUs; the others hold what there is. Who is left without quota."""
-        later: list[int] = []
-        self.reserved = {}
-        if together is not self._squeezed_by or len(self._kinds_gib) != len(board.site.speed):
-            self._squeezed_by, self._kinds_gib = together, squeezed_needs(together, len(board.site.speed))
-        crowd = Crowd(board, self._kinds_gib, self.guaranteed)
-        for row in waiting:
-            tenant, gang = board.tenant(row), board.gang(row)
-            if board.view.tier[board.view.at(row)] > 0 or quota[tenant] < gang:
-                later.append(row)
-                continue
-            quota[tenant] -= gang
-            if crowd.taken.all():
-                continue
-            need = memory_of(together, board.kind(row))
-            usable = board.up & ~crowd.taken & (crowd.count < col.SLOTS)
-            usable &= need <= board.capacity - crowd.least_gib + 1e-9
-            gpus = board.consolidated(row, usable, crowd.count)
-            if gpus:
-                near = {gpu for job in set().union(*(board.users[gpu] for gpu in gpus)) for gpu in board.gpus_of[job]}
-                self._make_room(board, gpus, need, together)
-                board.put(row, gpus, need)
-                self.guaranteed.add(row)
-                crowd.look(near.union(gpus))
-            else:
-                gpus = self.reserved[row] = self._partial(board, row, usable.tolist())
-            crowd.taken[gpus] = True
-        return later
-
-    def _make_room(self, board: SharedRoom, gpus: list[int], need_gib: float, together: Together | None) -> None:
-        """Where memory cannot overflow to the host, opportunistic jobs that leave a guaranteed one too little go."""
-        for gpu in gpus:
-            for job in board.users[gpu][::-1]:
-                kept = sum(
-                    full_need(together, board, user) * least_of(together, board, user) for user in board.users[gpu]
-                )
-                if kept + need_gib > board.capacity[gpu] + 1e-9 and least_of(together, board, job) >= 1:
-                    board.remove(job)
-                    self._stopped.add(job)
-
-    def _partial(self, board: SharedRoom, row: int, usable: list[bool]) -> list[int]:
-        """The best part of its gang that a job can hold: on one node if it would fit there, else anywhere."""
-        best: list[int] = []
-        gang = board.gang(row)
-        for pool in board.pools(row):
-            here = {node: [gpu for gpu in board.gpus(node) if usable[gpu]] for node in board.nodes(pool)}
-            largest = max(board.first[node + 1] - board.first[node] for node in board.nodes(pool))
-            groups = list(here.values()) if gang <= largest else [[gpu for gpus in here.values() for gpu in gpus]]
-            best = max([best, *(group[:gang] for group in groups)], key=len)
-        return best
 
     def _start_opportunistic(
         self, board: SharedRoom, waiting: list[int], view: View, together: Together | None

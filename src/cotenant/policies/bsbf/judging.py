@@ -2,7 +2,8 @@
 
 A gang moves at its slowest GPU, so a host is slowed on all its GPUs even if only some are shared. The engine's rule
 is played until the new job ends: until then each host moves at the slowdown that it has, or the new one if that is
-larger, and the new job at the largest slowdown over the hosts that are still there.
+larger, and the new job at the largest slowdown over the hosts that are still there. Whoever still starts up moves
+nothing and slows nobody down, so a start-up can be filled by others, and hidden behind them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from cotenant.core.workload import Floats
 from cotenant.policies.bsbf.pair_test import shared_mean
 from cotenant.policies.bsbf.scratch import Scene, Scratch
 from cotenant.policies.bsbf.squeezing import stretched
+
+SOON_S = 1e-9  # a start-up that ends within it is over
 
 
 @kernel
@@ -36,28 +39,37 @@ def play(
         w.ends[k] = 0.0
     now, remaining, alive = 0.0, l_a, mates
     while alive > 0 and remaining > 1e-9 * max(l_a, 1.0):
-        xi_a, end = 1.0, math.inf
+        works = now >= w.start[job] - SOON_S
+        xi_a, end = 1.0, math.inf if works else w.start[job] - now
         for k in range(mates):
             if w.means[k] > 0:
                 mate = w.mates[k]
-                xi_a = max(xi_a, xi(s, slowdown, job, level, mate, w.level[mate], gpu_type))
-                xi_h = max(xi(s, slowdown, mate, w.level[mate], job, level, gpu_type), w.slow[mate])
+                if now < w.start[mate] - SOON_S:
+                    end = min(end, w.start[mate] - now)
+                    continue
+                xi_h = w.slow[mate]
+                if works:
+                    xi_a = max(xi_a, xi(s, slowdown, job, level, mate, w.level[mate], gpu_type))
+                    xi_h = max(xi(s, slowdown, mate, w.level[mate], job, level, gpu_type), xi_h)
                 end = min(end, w.means[k] * xi_h)
-        step = min(end, remaining * xi_a)
-        now += step
-        remaining -= step / xi_a
+        step = min(end, remaining * xi_a) if works else end
         for k in range(mates):
-            if w.means[k] > 0:
-                mate = w.mates[k]
-                xi_h = max(xi(s, slowdown, mate, w.level[mate], job, level, gpu_type), w.slow[mate])
+            mate = w.mates[k]
+            if w.means[k] > 0 and now >= w.start[mate] - SOON_S:
+                xi_h = w.slow[mate]
+                if works:
+                    xi_h = max(xi(s, slowdown, mate, w.level[mate], job, level, gpu_type), xi_h)
                 w.means[k] -= step / xi_h
-                if w.means[k] <= 1e-9 * max(left[w.mates[k]], 1.0):
+                if w.means[k] <= 1e-9 * max(left[mate], 1.0):
                     w.means[k] = 0.0
-                    w.ends[k] = now
+                    w.ends[k] = now + step
                     alive -= 1
+        now += step
+        remaining -= step / xi_a if works else 0.0
     for k in range(mates):
-        w.means[k] = now + w.means[k] * w.slow[w.mates[k]] if w.means[k] > 0 else w.ends[k]
-    return now + max(remaining, 0.0) if alive == 0 else now
+        begins = max(now, w.start[w.mates[k]])
+        w.means[k] = begins + w.means[k] * w.slow[w.mates[k]] if w.means[k] > 0 else w.ends[k]
+    return max(now, w.start[job]) + max(remaining, 0.0) if alive == 0 else now
 
 
 @kernel
@@ -73,7 +85,7 @@ def cost(
     """
     total = play(s, w, slowdown, left, job, level, l_a, mates, gpu_type)
     for k in range(mates):
-        total += w.means[k] - left[w.mates[k]] * w.slow[w.mates[k]]
+        total += w.means[k] - w.start[w.mates[k]] - left[w.mates[k]] * w.slow[w.mates[k]]
     return total
 
 
@@ -82,7 +94,7 @@ def last_end(w: Scratch, left: Floats, mates: int) -> float:
     """When the last of `w.mates` ends if nobody joins it."""
     last = 0.0
     for k in range(mates):
-        last = max(last, left[w.mates[k]] * w.slow[w.mates[k]])
+        last = max(last, w.start[w.mates[k]] + left[w.mates[k]] * w.slow[w.mates[k]])
     return last
 
 

@@ -1,4 +1,6 @@
-"""What a search of SJF-BSBF works on: options, tables, and why a job still waits."""
+"""What a search of SJF-BSBF works on: options, tables, and why a job still waits.
+
+The tables are laid out once and filled at every decision; those by job have room for more than there are."""
 
 from __future__ import annotations
 
@@ -58,10 +60,15 @@ class Scratch(NamedTuple):
     best: Ints  # GPUs of the best placement so far
     mates: Ints  # hosts of the placement tried
     kept: Ints  # GPUs of the best node so far
-    freed: Floats  # by GPU, sorted inside each pool: seconds until the first, second, ... GPU is empty
+    freed: Floats  # by GPU, sorted inside each pool once it is asked for: seconds until one, two, ... GPUs are empty
+    sorted: Ints  # by pool: 1 when they are
+    lined: Ints  # by pool: 1 when its nodes are in the order of the walk
     ahead: Ints  # by pool: GPUs that jobs earlier in the order still wait for
     slow: Floats  # by job: slowdown from those it shares with already
+    start: Floats  # by job: seconds until it uses its GPUs: what is left of its start-up, or all of it
     level: Ints  # by job: into how many sub-batches its batch is cut, as a power of two
     out: IntMatrix  # started: (job, level, GPUs)
     out_gpus: IntMatrix  # their GPUs
     why: Ints  # by job: why it waits
+    mark: Ints  # by job: scratch of those who go through all GPUs and want each job once
+    place: Ints  # by row: its place in the view, where it is in it

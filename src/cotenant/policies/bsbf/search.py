@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from cotenant.core.columns import NODE_CAP, NODE_SIZE, POOL_HI, POOL_LO, POOL_TYPE, SLOTS
+from cotenant.core.columns import NODE_CAP, NODE_POOL, NODE_SIZE, POOL_HI, POOL_LO, POOL_TYPE, SLOTS
 from cotenant.core.jit import entry, kernel
 from cotenant.core.state import Cube, Matrix
 from cotenant.core.workload import Floats, Ints
@@ -39,14 +39,48 @@ from cotenant.policies.bsbf.squeezing import fits_beside
 
 
 @kernel
-def order_nodes(s: Scene, w: Scratch, lo: int, hi: int) -> None:
-    """Nodes of a pool by the number of jobs on them, then by index."""
-    for n in range(lo, hi):
-        k = n
-        while k > lo and w.load[w.nodes[k - 1]] > w.load[n]:
+def order_nodes(s: Scene, w: Scratch, p: int) -> None:
+    """Nodes of a pool by the number of jobs on them, then by index; from the order of before, which is nearly it."""
+    lo = s.pool[p, POOL_LO]
+    for at in range(lo + 1, s.pool[p, POOL_HI]):
+        k, n = at, w.nodes[at]
+        while k > lo and (
+            w.load[w.nodes[k - 1]] > w.load[n] or (w.load[w.nodes[k - 1]] == w.load[n] and w.nodes[k - 1] > n)
+        ):
             w.nodes[k] = w.nodes[k - 1]
             k -= 1
         w.nodes[k] = n
+    w.lined[p] = 1
+
+
+@kernel
+def sift(freed: Floats, lo: int, top: int, end: int) -> None:
+    """Let the value at `top` of a heap that begins at `lo` sink to its place."""
+    at = top
+    while lo + 2 * (at - lo) + 1 < end:
+        child = lo + 2 * (at - lo) + 1
+        if child + 1 < end and freed[child + 1] > freed[child]:
+            child += 1
+        if freed[at] >= freed[child]:
+            return
+        freed[at], freed[child] = freed[child], freed[at]
+        at = child
+
+
+@kernel
+def wait_for(s: Scene, w: Scratch, p: int, gpus: int) -> float:
+    """How long a job would wait for this many empty GPUs of a pool, after those ahead of it, as believed; seconds."""
+    lo, hi = s.gpu_first[s.pool[p, POOL_LO]], s.gpu_first[s.pool[p, POOL_HI]]
+    if w.sorted[p] == 0:
+        for k in range((hi - lo) // 2 + 1):
+            sift(w.freed, lo, lo + (hi - lo) // 2 - k, hi)
+        for k in range(hi - lo - 1):
+            end = hi - 1 - k
+            w.freed[lo], w.freed[end] = w.freed[end], w.freed[lo]
+            sift(w.freed, lo, lo, end)
+        w.sorted[p] = 1
+    at = lo + w.ahead[p] + gpus - 1
+    return float(w.freed[at]) if at < hi else math.inf
 
 
 @kernel
@@ -105,6 +139,15 @@ def find_hosts(
     With QUEUE by what sharing with each costs in all.
     """
     count = 0
+    stamp = -2 - job  # nodes mark by their numbers
+    for k in range(lo, hi):
+        n = w.nodes[k]
+        if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
+            continue
+        for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
+            host = w.users[g, 0]
+            if host >= 0 and w.users[g, 1] < 0 and w.gib[g] >= need:
+                w.mark[host] = -1
     for k in range(lo, hi):
         n = w.nodes[k]
         if s.node[n, NODE_CAP] == 0 or not feeds(s, w, job, n, 1):
@@ -113,16 +156,22 @@ def find_hosts(
             host = w.users[g, 0]
             if host < 0 or w.users[g, 1] >= 0 or w.gib[g] < need:
                 continue
-            known = False
-            for c in range(count):
-                known = known or w.hosts[c] == host
+            known = w.mark[host] == stamp
+            w.mark[host] = stamp
+            if known:
+                continue
             xi_a = xi(s, slowdown, job, level, host, w.level[host], gpu_type)
             xi_b = xi(s, slowdown, host, w.level[host], job, level, gpu_type)
-            if known or xi_a == math.inf or xi_b == math.inf:
+            if xi_a == math.inf or xi_b == math.inf:
                 continue
             mean = 0.0
             if flags[TEST] == 1:
-                if not pays(l_a, left[host], xi_a, xi_b):
+                if w.start[job] > 0 or w.start[host] > 0:
+                    w.mates[0] = host
+                    shared = cost(s, w, slowdown, left, job, level, l_a, 1, gpu_type)
+                    if shared >= last_end(w, left, 1) + w.start[job] + left[job]:
+                        continue
+                elif not pays(l_a, left[host], xi_a, xi_b):
                     continue
                 mean = shared_mean(l_a, left[host], xi_a, xi_b)
                 if flags[QUEUE] == 1:
@@ -152,6 +201,8 @@ def gather_shared(
             n = w.nodes[k]
             if s.node[n, NODE_CAP] == 0:
                 continue
+            if found == gpus:
+                break
             for g in range(s.gpu_first[n], s.gpu_first[n + 1]):
                 if found == gpus or w.users[g, 0] != w.hosts[c] or w.users[g, 1] >= 0 or w.gib[g] < need:
                     continue
@@ -173,13 +224,10 @@ def gather_shared(
 @kernel
 def try_walk(
     s: Scene, w: Scratch, slowdown: Cube, left: Floats, memory: Matrix, pace: Matrix, job: int,
-    lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
+    lo: int, hi: int, p: int, flags: Ints,
 ) -> int:  # fmt: skip
-    """Find GPUs for a job on some nodes; they go to `w.best`. The level + 1, or 0 and the reason in `w.why`.
-
-    `wait` is how long the job would wait for empty GPUs, as believed.
-    """
-    gpus, kind = s.gpus[job], s.kind[job]
+    """Find GPUs for a job on some nodes of a pool; they go to `w.best`. The level + 1, or 0 and why in `w.why`."""
+    gpus, kind, gpu_type = s.gpus[job], s.kind[job], s.pool[p, POOL_TYPE]
     best_level, best_price = -1, math.inf
     levels = memory.shape[1] if flags[SCALE] == 1 else 1
     for level in range(levels):
@@ -205,7 +253,8 @@ def try_walk(
             elif flags[TEST] == 1 and found == gpus:
                 price = cost(s, w, slowdown, left, job, level, l_a, mates, gpu_type)
                 bound = last_end(w, left, mates)
-                bound = left[job] + (min(bound, wait) if flags[QUEUE] == 1 else bound)
+                latest = min(bound, wait_for(s, w, p, gpus)) if flags[QUEUE] == 1 else bound
+                bound = w.start[job] + left[job] + latest
             if found == gpus and price < min(bound, best_price):
                 best_level, best_price = level, price
                 for k in range(gpus):
@@ -242,6 +291,7 @@ def take(s: Scene, w: Scratch, slowdown: Cube, need: float, job: int, level: int
         if n != node:
             w.load[n] += 1
             node = n
+        w.lined[s.node[n, NODE_POOL]] = 0
     w.quota[s.tenant[job]] -= gpus
 
 
@@ -263,14 +313,13 @@ def search(
             if not (pools >> p) & 1:
                 continue
             lo, hi, gpu_type = s.pool[p, POOL_LO], s.pool[p, POOL_HI], s.pool[p, POOL_TYPE]
-            order_nodes(s, w, lo, hi)
+            if w.lined[p] == 0:
+                order_nodes(s, w, p)
             level = 0
-            at = s.gpu_first[lo] + w.ahead[p] + gpus - 1
-            wait = w.freed[at] if at < s.gpu_first[hi] else math.inf
             if flags[CONSOLIDATE] == 1:
-                level = try_single_nodes(s, w, slowdown, left, memory, pace, job, lo, hi, gpu_type, wait, flags)
+                level = try_single_nodes(s, w, slowdown, left, memory, pace, job, lo, hi, p, flags)
             if level == 0:
-                level = try_walk(s, w, slowdown, left, memory, pace, job, lo, hi, gpu_type, wait, flags)
+                level = try_walk(s, w, slowdown, left, memory, pace, job, lo, hi, p, flags)
             if level == 0:
                 w.ahead[p] += gpus
             if level > 0:
@@ -289,7 +338,7 @@ def search(
 @kernel
 def try_single_nodes(
     s: Scene, w: Scratch, slowdown: Cube, left: Floats, memory: Matrix, pace: Matrix, job: int,
-    lo: int, hi: int, gpu_type: int, wait: float, flags: Ints,
+    lo: int, hi: int, p: int, flags: Ints,
 ) -> int:  # fmt: skip
     """A job that fits one node: nodes with just enough empty GPUs first, then those with most, then the idlest."""
     gpus = s.gpus[job]
@@ -308,7 +357,7 @@ def try_single_nodes(
             rank = (free - gpus if free >= gpus else size) * 1e6 - free * 1e3 + w.load[n]
             if rank >= best_rank:
                 continue
-            level = try_walk(s, w, slowdown, left, memory, pace, job, k, k + 1, gpu_type, wait, flags)
+            level = try_walk(s, w, slowdown, left, memory, pace, job, k, k + 1, p, flags)
             if level > 0:
                 best, best_rank = level, rank
                 for q in range(gpus):

@@ -15,7 +15,7 @@ that did not gain from it. Jobs that may not be moved (`Facts.movable`), are pac
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,8 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.view import View
 from cotenant.placement.room import SharedRoom
-from cotenant.policies.gandiva.packing import may_go, pace
+from cotenant.policies.gandiva.paces import pace, slow_rows
+from cotenant.policies.gandiva.packing import may_go
 from cotenant.policies.gandiva.server import Servers
 
 LOWER, GATHER, PART, DEFRAGMENT = "lower", "gather", "part", "defragment"
@@ -54,8 +55,10 @@ class Migration:
     futile: set[tuple[int, str]] = field(default_factory=set)
     counts: dict[str, int] = field(default_factory=lambda: {"migrations": 0, "migrations_undone": 0})
     cost_gpu_s: float = 0.0  # as believed
-    next_s: float = np.inf  # when the next move is to be judged, or a job could be moved
+    due_s: float = np.inf  # when the next move is to be judged, at the earliest
+    next_s: float = np.inf  # when that is, or when a job could be moved
     seats: dict[int, tuple[list[int], float]] = field(default_factory=dict)  # row -> its GPUs, and since when
+    apart: dict[int, float] = field(default_factory=dict)  # gangs on more servers than they need: what that costs them
     look_s: float = -np.inf  # when jobs have been long enough where they are now to see whether they disturb each other
 
 
@@ -68,32 +71,52 @@ class Migrator:
     ) -> None:  # fmt: skip
         self._kept, self._board, self._view, self._servers = lasting, board, view, servers
         self._moved, self._packed = moved, packed
-        lasting.moves = {row: move for row, move in lasting.moves.items() if row in board.gpus_of}
-        lasting.futile = {item for item in lasting.futile if item[0] in board.gpus_of}
+        if lasting.moves:
+            lasting.moves = {row: move for row, move in lasting.moves.items() if row in board.gpus_of}
+        if board.new or any(row not in board.gpus_of for row in board.reseated):
+            lasting.futile = {item for item in lasting.futile if item[0] in board.gpus_of}
         self._later_s = np.inf
-        self._take_seats(dict(zip(view.rows.tolist(), view.since_s.tolist(), strict=True)))
+        self._take_seats(first=True)
         for row, move in lasting.moves.items():
-            move.begun = move.begun or not view.promised[view.at(row)]
-            move.since_s = move.since_s if move.begun else view.now_s
+            if not move.begun:
+                move.begun = not view.promised[view.at(row)]
+                move.since_s = move.since_s if move.begun else view.now_s
 
-    def _take_seats(self, since_s: Mapping[int, float]) -> None:
+    def _take_seats(self, *, first: bool) -> None:
         """Note since when jobs have had their GPUs: turns do not count as moves."""
-        seats = self._kept.seats
-        if any(row not in seats or seats[row][0] != gpus for row, gpus in self._board.gpus_of.items()):
-            self._kept.look_s = self._view.now_s + self._kept.trial_s
-        self._kept.seats = {
-            row: seats[row] if row in seats and seats[row][0] == gpus else (gpus, since_s.get(row, self._view.now_s))
-            for row, gpus in self._board.gpus_of.items()
-        }
+        view, kept, seats, now = self._view, self._kept, self._kept.seats, self._board.gpus_of
+        if self._board.new:
+            kept.seats = seats = {row: seat for row, seat in seats.items() if row in now}
+            kept.apart = {}
+        for row in self._board.reseated:
+            gpus = now.get(row)
+            if gpus is None:
+                seats.pop(row, None)
+            elif row not in seats or seats[row][0] != gpus:
+                kept.look_s = view.now_s + kept.trial_s
+                seats[row] = gpus, float(view.since_s[view.at(row)]) if first else view.now_s
+            kept.apart.pop(row, None)
+            if gpus is not None and self._is_apart(row):
+                kept.apart[row] = self._spread_loss(row)
+
+    def _is_apart(self, row: int) -> bool:
+        """Whether a gang is spread over more servers than it needs."""
+        board, gpus = self._board, self._board.gpus_of[row]
+        if len(gpus) == 1 or board.node_of[gpus[0]] == board.node_of[gpus[-1]]:
+            return False
+        return len(board.nodes_of(row)) > self._fewest(row) and not board.parts(row)
 
     # -- what came of moves ----------------------------------------------------------------------------------------
 
     def judge(self) -> None:
         """Who was moved, and has run for a while since, goes back if that made it slower."""
         view = self._view
-        for row, move in list(self._kept.moves.items()):
-            if view.now_s < self.due_s(row) - 1e-9 or row in self._packed or not may_go(view, row):
+        if view.now_s < self._kept.due_s - 1e-9:
+            return
+        for row, due_s in self._dues().items():
+            if view.now_s < due_s - 1e-9 or row in self._packed or not may_go(view, row):
                 continue
+            move = self._kept.moves[row]
             del self._kept.moves[row]
             speed, least = seen_speed(view, row), -_SLACK if move.why == DEFRAGMENT else _SLACK
             if speed > move.speed * (1 + least):
@@ -110,16 +133,18 @@ class Migrator:
         free = all(not board.users[gpu] and board.up[gpu] for gpu in fed)
         return free and len(fed) == len(set(gpus) - set(mine)) and len(gpus) == len(mine)
 
-    def due_s(self, row: int) -> float:
-        """When a job that was moved has been seen for long enough where it is now."""
-        move, view = self._kept.moves[row], self._view
-        return move.since_s + float(view.restore_s[view.at(row)]) + self._kept.trial_s
+    def _dues(self) -> dict[int, float]:
+        """When jobs that were moved have been seen for long enough where they are now."""
+        view, kept = self._view, self._kept
+        restore_s = view.restore_s[[view.at(row) for row in kept.moves]].tolist() if kept.moves else []
+        moves = zip(kept.moves.items(), restore_s, strict=True)
+        return {row: move.since_s + cost_s + kept.trial_s for (row, move), cost_s in moves}
 
     def end(self) -> None:
         """Write down who sits where, and when to look again."""
-        self._take_seats({})
-        self._kept.next_s = min((self.due_s(row) for row in self._kept.moves), default=np.inf)
-        self._kept.next_s = min(self._kept.next_s, self._later_s)
+        self._take_seats(first=False)
+        self._kept.due_s = min(self._dues().values(), default=np.inf)
+        self._kept.next_s = min(self._kept.due_s, self._later_s)
 
     # -- reasons ---------------------------------------------------------------------------------------------------
 
@@ -135,11 +160,8 @@ class Migrator:
 
     def gather(self) -> None:
         """Spread gangs go where they fit on fewer servers, those that lose most by being spread first."""
-        board = self._board
-        apart = [row for row, gpus in board.gpus_of.items() if board.node_of[gpus[0]] != board.node_of[gpus[-1]]]
-        spread = [row for row in apart if len(self._nodes(row)) > self._fewest(row) and not board.parts(row)]
-        for row in sorted(spread, key=lambda row: (-self._spread_loss(row), row)):
-            if self._pays(row, GATHER, self._spread_loss(row)):
+        for row, loss in sorted(self._kept.apart.items(), key=lambda item: (-item[1], item[0])):
+            if row not in self._moved and self._pays(row, GATHER, loss):
                 self._move(row, GATHER, self._together(row))
 
     def part(self) -> None:
@@ -147,7 +169,7 @@ class Migrator:
         board, servers = self._board, self._servers
         slow = {
             row: lost for row in self._may_be_slow()
-            if row not in self._packed and all(len(board.users[gpu]) == 1 for gpu in board.gpus_of[row])
+            if all(len(board.users[gpu]) == 1 for gpu in board.gpus_of[row])
             and (lost := 1 - pace(self._view, row)) >= self._kept.interference
         }  # fmt: skip
         for row in sorted(slow, key=lambda row: (-slow[row], row)):
@@ -163,26 +185,18 @@ class Migrator:
                     break
 
     def _may_be_slow(self) -> list[int]:
-        """Jobs on GPUs that are not seen to run as fast as alone."""
-        view, seats = self._view, self._board.gpus_of
-        slow = view.running & (view.speed < view.alone_speed)
-        return [row for row in view.rows[slow].tolist() if row in seats]
+        """Jobs on GPUs that are seen to run clearly slower than alone."""
+        slow, seats = slow_rows(self._view, self._kept.interference), self._board.gpus_of
+        return [row for row in slow if row not in self._packed and row in seats]
 
     def defragment(self) -> None:
         """Empty servers of which at least three quarters are free onto fuller ones that are in use."""
         board, servers = self._board, self._servers
-        for node in sorted(servers.sparse(), key=lambda node: (-servers.free_count(node), node)):
+        for node in servers.sparse():
             for row in servers.jobs(node):
-                gang, free = board.gang(row), servers.free_count(node)
-                fuller = [
-                    other for other in self._open_nodes(row)
-                    if board.parts(row) <= 1 and gang <= servers.free_count(other) < free and servers.slots(other) > 0
-                    and board.fed(row, other) >= gang
-                    and board.site.node[other, col.NODE_POOL] == board.site.node[node, col.NODE_POOL]
-                ]  # fmt: skip
-                if fuller and self._pays(row, DEFRAGMENT, 1.0):
-                    best = min(fuller, key=lambda other: (servers.free_count(other), other))
-                    self._move(row, DEFRAGMENT, servers.free(best)[:gang])
+                futile = row in self._packed or (row, DEFRAGMENT) in self._kept.futile
+                if not futile and servers.has_fuller(row, node) and self._pays(row, DEFRAGMENT, 1.0):
+                    self._move(row, DEFRAGMENT, servers.free(servers.fuller(row, node)[0])[: board.gang(row)])
 
     # -- places ----------------------------------------------------------------------------------------------------
 
@@ -208,7 +222,9 @@ class Migrator:
     def _elsewhere(self, row: int) -> list[int]:
         """Free GPUs on other nodes only."""
         board, homes = self._board, self._nodes(row)
-        before, need = board.gpus_of[row], board.need[row]
+        if self._servers.free_elsewhere(homes) < board.gang(row):
+            return []
+        before, need = board.gpus_of[row], board.need_gib(row)
         board.remove(row)
         gpus = self._servers.place(row, oversubscribe=False)
         board.put(row, before, need)
@@ -217,12 +233,13 @@ class Migrator:
     def _together(self, row: int) -> list[int]:
         """Free GPUs, its own included, on fewer nodes of its pool than it has now."""
         board, now = self._board, len(self._nodes(row))
-        before, need = board.gpus_of[row], board.need[row]
+        if not self._servers.could_hold(row, now - 1):
+            return []
+        before, need = board.gpus_of[row], board.need_gib(row)
         pool = int(board.pool_of[before[0]])
         board.remove(row)
-        gpus = board.consolidated(
-            row, [not users and board.pool_of[gpu] == pool for gpu, users in enumerate(board.users)]
-        )
+        idle = np.array([not users for users in board.users], bool)
+        gpus = board.consolidated(row, idle & (board.pool_of == pool))
         board.put(row, before, need)
         return gpus if len({int(board.node_of[gpu]) for gpu in gpus}) < now else []
 
@@ -230,17 +247,23 @@ class Migrator:
 
     def _may_move(self, row: int) -> bool:
         """Whether nobody minds if a job that runs is moved, now or later."""
-        stays = row in self._moved or row in self._packed or row in self._kept.moves
-        return not stays and may_go(self._view, row)
+        if row in self._packed or row in self._moved or row in self._kept.moves:
+            return False
+        return may_go(self._view, row)
+
+    def _is_open(self, row: int, why: str) -> bool:
+        """Whether a job may be moved, and was not moved for the same reason in vain."""
+        return (row, why) not in self._kept.futile and self._may_move(row)
 
     def _pays(self, row: int, why: str, gain: float) -> bool:
         """Whether a job may be moved, and gains more than it costs; `gain` is a part of its time."""
-        if not self._may_move(row) or (row, why) in self._kept.futile or gain <= 0:
+        if gain <= 0 or not self._is_open(row, why):
             return False
         view, at, residence_s = self._view, self._view.at(row), self._kept.residence_s
+        attained_s, restore_s = float(view.attained_s[at]), float(view.restore_s[at])
         wait_s = residence_s - (view.now_s - self._kept.seats[row][1]) if row in self._kept.seats else residence_s
-        if gain * max(float(view.attained_s[at]), residence_s) <= float(view.restore_s[at]):
-            wait_s = max(wait_s, float(view.restore_s[at]) / gain - float(view.attained_s[at]), _SOON_S)
+        if gain * max(attained_s, residence_s) <= restore_s:
+            wait_s = max(wait_s, restore_s / gain - attained_s, _SOON_S)
         if wait_s > 0:
             self._later_s = min(self._later_s, view.now_s + wait_s)
         return wait_s <= 0

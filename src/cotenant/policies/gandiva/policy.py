@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.errors import InputError
@@ -20,7 +21,7 @@ from cotenant.core.outcome import Scalar
 from cotenant.core.plan import Places, Plan, Terms, Why
 from cotenant.core.spec import Value
 from cotenant.core.view import View
-from cotenant.core.workload import Ints
+from cotenant.core.workload import Floats, Ints
 from cotenant.placement.room import SharedRoom
 from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
@@ -84,6 +85,9 @@ class Gandiva(PlanPolicy):
         limits = self.number("interference"), self.number("spread_loss")
         self.migration = Migration(self.number("residence_s"), trial_s, *limits)
         self.growth = Growth(self.number("idle_s"), watch_s, trial_s)
+        self._room: SharedRoom | None = None
+        self._servers: Servers | None = None
+        self._parts: dict[int, tuple[int, list[tuple[int, float]]]] = {}  # by node: at which look, who has how much
 
     @property
     def counts(self) -> dict[str, int]:
@@ -93,12 +97,17 @@ class Gandiva(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Judge packings and moves, place arrivals, improve, give away what is idle, share out the time."""
         self._pairs.look(view)
-        board = SharedRoom(view)
-        running, packing = set(board.gpus_of), self.packing
-        before = {row: list(gpus) for row, gpus in board.gpus_of.items()}
+        board = self._room = SharedRoom(view) if self._room is None else self._room.following(view)
+        packing, elastic = self.packing, view.facts.elastic
+        running = set() if elastic is None else set(board.gpus_of)
         given = self.growth.send_home(board)
-        packing.follow(running, view.now_s)
-        servers = Servers(board, packing.packed)
+        regrouped = packing.follow(board.gpus_of.keys(), view.now_s)
+        servers = self._servers
+        if servers is None:
+            servers = Servers(board, packing.packed)
+        elif regrouped or servers.board is not board:
+            servers = servers.following(board, packing.packed)
+        self._servers = servers
         moved: set[int] = set()
         for guest in packing.judge(board, view, servers):
             if may_go(view, guest):
@@ -111,12 +120,13 @@ class Gandiva(PlanPolicy):
         if self.params["packing"] and view.facts.together is not None and servers.crowded():
             ratio = self._pairs.worth_packing(view) if self._pairs.active else view.facts.together.ratio
             packing.pack(board, view, servers, moved, ratio)
-        if self.params["grow_shrink"] and view.facts.elastic is not None:
+        if self.params["grow_shrink"] and elastic is not None:
             calm = placed and not servers.crowded()
             self.growth.grow(board, servers, given, running - moved - packing.paired, quota, calm)
-        run = {row: board.places(row) for row, gpus in board.gpus_of.items() if gpus != before.get(row)}
+        moves = [(row, before) for row, before in board.former.items() if board.gpus_of.get(row, []) != before]
+        run = {row: board.places(row) for row, _ in moves if row in board.gpus_of}
         terms, next_s = self._terms(board, view, servers, run), self._next_s(board, view, servers)
-        pause_s = self._pauses(board, view, before)
+        pause_s = self._pauses(board, view, moves)
         return Plan(run, terms, keep=True, next_s=next_s, pause_s=pause_s, why=self._answers(view))
 
     def _migrate(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
@@ -151,18 +161,18 @@ class Gandiva(PlanPolicy):
             "migrations_undone": counts["migrations_undone"], "migration_gpu_s": self.migration.cost_gpu_s,
         }  # fmt: skip
 
-    def _pauses(self, board: SharedRoom, view: View, before: dict[int, list[int]]) -> dict[int, float]:
+    def _pauses(self, board: SharedRoom, view: View, moves: list[tuple[int, list[int]]]) -> dict[int, float]:
         """What changes cost elastic jobs that run: a move a restore, shrinking a pause; growing is the driver's."""
         training, pause_s = view.facts.training, {}
-        for row, old in before.items():
+        for row, old in moves if training is not None else ():
             new = board.gpus_of[row]
-            if training is None or new == old:
+            if not old:
                 continue
             self._sizes["grown"] += len(new) > len(old)
             self._sizes["shrunk"] += len(new) < len(old)
             if not set(new) & set(old) or len(new) == len(old):
                 pause_s[row] = float(view.restore_s[view.at(row)])
-            elif len(new) < len(old):
+            elif len(new) < len(old) and training is not None:
                 pause_s[row] = training.resize_s
         return pause_s
 
@@ -178,13 +188,12 @@ class Gandiva(PlanPolicy):
 
     def _next_s(self, board: SharedRoom, view: View, servers: Servers) -> float:
         """When the first trial or move is to be judged or, under overload, a job has been watched for long enough."""
-        trials = self.packing.trials.values()
-        times = [trial.since_s + self.number("trial_s") for trial in trials if not trial.kept]
+        times = [trial.since_s + self.number("trial_s") for trial in self.packing.unjudged()]
         times += [self.migration.next_s, self.migration.look_s if self.params["parting"] else np.inf]
         if self.params["packing"] and view.facts.together is not None and servers.crowded():
-            attained = dict(zip(view.rows.tolist(), view.attained_s.tolist(), strict=True))
-            short = (self.number("watch_s") - attained[row] for row in board.gpus_of)
-            times += [view.now_s + seconds for seconds in short if seconds > 0]
+            short = self.number("watch_s") - view.attained_s
+            short = short[(short > 0) & _seated(board, view)]
+            times += [view.now_s + float(short.min())] if len(short) else []
         if self.params["grow_shrink"] and view.facts.elastic is not None:
             times.append(self.growth.next_s)
         return min((time_s for time_s in times if time_s > view.now_s), default=np.inf)
@@ -193,15 +202,19 @@ class Gandiva(PlanPolicy):
 
     def _place(self, board: SharedRoom, view: View, servers: Servers, quota: Ints) -> bool:
         """Seat whoever waits, within the quotas; whether nobody was left without GPUs."""
+        self.refused_rows = {}
         waiting = np.flatnonzero(~view.running)
-        at = waiting[np.lexsort((view.rows[waiting], view.submit_s[waiting], -view.priority[waiting]))]
+        if not len(waiting):
+            return True
+        at = waiting
+        if len(at) > 1:
+            at = waiting[np.lexsort((view.rows[waiting], view.submit_s[waiting], -view.priority[waiting]))]
         columns = (view.rows[at], view.tenant[at], view.asked_gpus[at], view.class_number[at])
         failed: set[tuple[int, int]] = set()
         turns = bool(self.params["time_slicing"])
         full = (
             f"on every GPU that it could use {col.SLOTS} jobs take turns already" if turns else "too few GPUs are free"
         )
-        self.refused_rows = {}
         for row, tenant, asked, kind in zip(*(column.tolist() for column in columns), strict=True):
             gang = board.gang(row) if row in board.gpus_of else asked
             shape = gang, kind
@@ -226,32 +239,53 @@ class Gandiva(PlanPolicy):
         Whoever goes on with what it has is not named. Where nobody waits for a turn everybody has all of the time.
         """
         share: dict[int, float] = {}
-        for node in servers.crowded():
-            gpus = board.gpus(node)
-            units: dict[int, list[int]] = {}
-            for job in sorted({job for gpu in gpus for job in board.users[gpu]}):
-                units.setdefault(self.packing.unit(job), []).append(job)
-            size = {unit: sum(unit in board.users[gpu] for gpu in gpus) for unit in units}
-            asked = [
-                (size[unit], max(float(view.weight[view.at(job)]) for job in jobs),
-                 max(float(view.priority[view.at(job)]) for job in jobs))
-                for unit, jobs in units.items()
-            ]  # fmt: skip
-            parts = shares(asked, len(gpus), self.number("switch_s"), self.quantum_s)
-            for jobs, part in zip(units.values(), parts, strict=True):
-                share.update({job: min(share.get(job, 1.0), part) for job in jobs})
-        columns = view.rows, view.share, view.turn
-        now = {row: had for row, *had in zip(*(column.tolist() for column in columns), strict=True)}
-        seated = board.gpus_of if board.up.all() else [row for row, on in board.gpus_of.items() if board.up[on].any()]
-        wanted = {row: [share.get(row, 1.0), self.packing.unit(row) + 1] for row in seated}
-        new = (row for row, terms in wanted.items() if row in run or terms != now[row])
-        return {row: Terms(share=wanted[row][0], turn=int(wanted[row][1])) for row in new}
+        crowded = servers.crowded()
+        if not crowded or board.new or (view.weight != 1).any() or view.tier.any():  # people may change these any time
+            self._parts = {}
+        for node in crowded:
+            look, parts = self._parts.get(node, (-1, []))
+            if look != servers.looks[node]:
+                look, parts = int(servers.looks[node]), self._on_server(board, view, node)
+                self._parts[node] = look, parts
+            for job, part in parts:
+                share[job] = min(share.get(job, 1.0), part)
+        shown: Floats | float = 1.0
+        if share:
+            at, shown = view.places_of_rows(), np.ones(len(view.rows))
+            shown[[at[row] for row in share]] = list(share.values())
+        changed = (view.share != shown) | (view.turn != self.packing.units(view.rows) + 1)
+        new = view.rows[changed & view.running].tolist() if changed.any() else []
+        new = [row for row in new if row in board.gpus_of and (board.all_up or board.up[board.gpus_of[row]].any())]
+        return {row: Terms(share=share.get(row, 1.0), turn=self.packing.unit(row) + 1) for row in {*run, *new}}
+
+    def _on_server(self, board: SharedRoom, view: View, node: int) -> list[tuple[int, float]]:
+        """The part of the time of each job on a server."""
+        gpus = board.gpus(node)
+        units: dict[int, list[int]] = {}
+        for job in sorted({job for gpu in gpus for job in board.users[gpu]}):
+            units.setdefault(self.packing.unit(job), []).append(job)
+        size = {unit: sum(unit in board.users[gpu] for gpu in gpus) for unit in units}
+        asked = [
+            (size[unit], max(float(view.weight[view.at(job)]) for job in jobs),
+             max(float(view.priority[view.at(job)]) for job in jobs))
+            for unit, jobs in units.items()
+        ]  # fmt: skip
+        parts = shares(asked, len(gpus), self.number("switch_s"), self.quantum_s)
+        return [(job, part) for jobs, part in zip(units.values(), parts, strict=True) for job in jobs]
 
     def _separate(self, board: SharedRoom, servers: Servers, row: int, moved: set[int]) -> None:
         """Back to taking turns, on free GPUs if there are some."""
-        before, need = board.gpus_of[row], board.need[row]
+        before, need = board.gpus_of[row], board.need_gib(row)
         board.remove(row)
         gpus = servers.place(row, oversubscribe=True)
         board.put(row, gpus if len(gpus) == len(before) else before, need)
         if board.gpus_of[row] != before:
             moved.add(row)
+
+
+def _seated(board: SharedRoom, view: View) -> NDArray[np.bool_]:
+    """Whether each job of a view has GPUs in a room."""
+    found = view.running.copy()
+    for row in board.reseated:
+        found[view.rows == row] = row in board.gpus_of
+    return found

@@ -60,6 +60,7 @@ class Horus(PlanPolicy):
             raise unknown(f"belief of policy '{self.name}'", str(self.params["belief"]), BELIEFS)
         self._pairs = PairBeliefs(self.name, str(self.params["pairs"]), names=(NONE, *NAMES))
         self.out_of_memory = 0
+        self._board: PricedGpus | None = None
         self._gib: Floats = np.zeros(0)
         self.rng = np.random.default_rng([context.seed, 2022])
         self._believed: Floats | None = None
@@ -78,7 +79,8 @@ class Horus(PlanPolicy):
         waiting = view.rows[~view.running].tolist()
         if not waiting:
             return Plan(keep=True)
-        board, quota = lay_out(view, self.utilisation(view)), view.site.quota_left()
+        board, quota = lay_out(view, self.utilisation(view), self._board), view.site.quota_left()
+        self._board = board
         seated: dict[int, list[int]] = {}
         refused: dict[int, str] = {}
         while waiting:
@@ -126,8 +128,8 @@ class Horus(PlanPolicy):
 
     def in_order(self, view: View, waiting: list[int]) -> list[int]:
         """All waiting jobs: priority, then least predicted utilisation, then submit time, then row."""
-        rows = np.array(waiting, np.int64)
-        at = view.at_rows(rows)
+        rows, places = np.array(waiting, np.int64), view.places_of_rows()
+        at = np.array([places[row] for row in waiting], np.int64)
         util = self.utilisation(view)[view.kind[at]]
         order = np.lexsort((rows, view.submit_s[at], util, view.tier[at]))
         return [int(row) for row in rows[order]]
@@ -156,7 +158,7 @@ class Horus(PlanPolicy):
     def memory_mib(self, view: View, rows: Ints) -> Floats:
         """Predicted memory of waiting jobs per GPU; what the profile says where nothing was predicted."""
         self.utilisation(view)
-        at = view.at_rows(rows)
+        at = np.array([view.at(row) for row in rows.tolist()], np.int64)
         gib = self._gib[view.kind[at]]
         return np.asarray(MIB * np.where(np.isnan(gib), view.gpu_gib[at], gib))
 

@@ -48,24 +48,40 @@ class PricedGpus(NamedTuple):
     best: Ints  # GPUs of the best placement so far
 
 
-def lay_out(view: View, util: Floats) -> PricedGpus:
-    """The GPUs as they are now; `util` is predicted by kind."""
-    site, together = view.site, view.facts.together
-    gpus, nodes, kinds = len(site.users), len(site.node), len(site.speed)
-    users = np.full(site.users.shape, -1, np.int64)
-    users[site.users >= 0] = view.at_rows(site.users[site.users >= 0])
-    joins = (
-        np.zeros((kinds, kinds), np.int64) if together is None else (together.ratio.max(axis=2) > 0).astype(np.int64)
-    )
-    return PricedGpus(
-        users=users, up=site.open.astype(np.int64), capacity_mib=MIB * site.gpu_gib[site.node_type[site.gpu_node]],
-        first=site.gpu_first, node=site.node, pool=site.pool,
-        hosts=np.ascontiguousarray(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]]), binds=int(site.hosts_bind),
-        util=util[view.kind], mib=MIB * view.gpu_gib, kind=view.kind, joins=joins.astype(np.int64),
-        barred=np.zeros(gpus, np.int64), slow=np.zeros(gpus), cost=np.zeros(gpus), line=np.zeros(gpus, np.int64),
-        fit=np.zeros(nodes, np.int64), tried=np.zeros(nodes, np.int64), chosen=np.zeros(gpus, np.int64),
-        best=np.zeros(gpus, np.int64),
+def lay_out(view: View, util: Floats, before: PricedGpus | None = None) -> PricedGpus:
+    """The GPUs as they are now; `util` is predicted by kind. What lasts is taken from an earlier layout of them."""
+    site, places = view.site, np.zeros(int(view.rows.max(initial=0)) + 1, np.int64)
+    places[view.rows] = np.arange(len(view.rows))
+    users = np.where(site.users >= 0, places[site.users], -1)
+    up, hosts = site.open.astype(np.int64), np.ascontiguousarray(site.host[:, [col.HOST_CPU_FREE, col.HOST_MEM_FREE]])
+    if before is None or before.first is not site.gpu_first or len(before.joins) != len(site.speed):
+        before = _empty(view)
+    before.barred[:], before.slow[:] = 0, 0.0
+    return before._replace(
+        users=users, up=up, node=site.node, hosts=hosts, util=util[view.kind], mib=MIB * view.gpu_gib, kind=view.kind,
+        joins=_joins(view),
     )  # fmt: skip
+
+
+def _empty(view: View) -> PricedGpus:
+    """The GPUs of a cluster without anybody."""
+    site, none = view.site, np.zeros(0, np.int64)
+    gpus, nodes = len(site.users), len(site.node)
+    return PricedGpus(
+        users=site.users, up=none, capacity_mib=MIB * site.gpu_gib[site.node_type[site.gpu_node]],
+        first=site.gpu_first, node=site.node, pool=site.pool, hosts=site.host, binds=int(site.hosts_bind),
+        util=np.zeros(0), mib=np.zeros(0), kind=none, joins=_joins(view), barred=np.zeros(gpus, np.int64),
+        slow=np.zeros(gpus), cost=np.zeros(gpus), line=np.zeros(gpus, np.int64), fit=np.zeros(nodes, np.int64),
+        tried=np.zeros(nodes, np.int64), chosen=np.zeros(gpus, np.int64), best=np.zeros(gpus, np.int64),
+    )  # fmt: skip
+
+
+def _joins(view: View) -> IntMatrix:
+    """Kind x kind: 1 where the two can share a GPU."""
+    together, kinds = view.facts.together, len(view.site.speed)
+    if together is None:
+        return np.zeros((kinds, kinds), np.int64)
+    return np.asarray(together.ratio.max(axis=2) > 0, np.int64)
 
 
 @kernel

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import heapq
 
+import numpy as np
+
 from cotenant.core import columns as col
 from cotenant.core.state import IntMatrix
 from cotenant.core.view import View
@@ -65,20 +67,28 @@ class FirstFit:
         return True
 
 
+def _lines(gpus: Ints, pools: Ints) -> tuple[list[tuple[int, int]], list[list[int]]]:
+    """The shapes (GPUs, pools) that there are, in order, and the places of the jobs of each."""
+    by_shape = np.lexsort((pools, gpus))  # keeps the order of equal ones
+    gpus, pools = gpus[by_shape], pools[by_shape]
+    first = np.flatnonzero(np.append(True, (gpus[1:] != gpus[:-1]) | (pools[1:] != pools[:-1])))
+    ends, places = [*first[1:].tolist(), len(gpus)], by_shape.tolist()
+    shapes = list(zip(gpus[first].tolist(), pools[first].tolist(), strict=True))
+    return shapes, [places[low:high] for low, high in zip(first.tolist(), ends, strict=True)]
+
+
 def admit(view: View, order: Ints, at_once: int) -> tuple[list[int], list[int]]:
     """Positions of jobs in `order` (places in the view, best first) as they are admitted, and the pool of each."""
-    gpus, pools, tenant = view.gpus[order], view.open_pools[order], view.tenant[order].tolist()
+    tenant = view.tenant[order].tolist()
     quota: list[int] = view.site.quota[:, col.Q_LIMIT].tolist()
     room = FirstFit(view.site.node, view.site.pool)
-    alike: dict[tuple[int, int], list[int]] = {}
-    for at, shape_of in enumerate(zip(gpus.tolist(), pools.tolist(), strict=True)):
-        alike.setdefault(shape_of, []).append(at)
-    shapes = sorted(alike)
-    lines = [alike[shape_of] for shape_of in shapes]
+    shapes, lines = _lines(view.gpus[order], view.open_pools[order])
     next_of = [0] * len(lines)
     heads = [(line[0], shape) for shape, line in enumerate(lines)]
     heapq.heapify(heads)
-    admitted: list[tuple[int, int]] = []
+    free = min(quota) >= sum(room.left) * at_once  # no quota can bind
+    admitted: list[int] = []
+    pools: list[int] = []
     while heads and any(room.left):
         at, shape = heapq.heappop(heads)
         line, k = lines[shape], next_of[shape]
@@ -89,14 +99,17 @@ def admit(view: View, order: Ints, at_once: int) -> tuple[list[int], list[int]]:
             pool = room.take(count, open_)
             if pool < 0:
                 continue
-            taken = 0
-            while k < len(line) and taken < at_once:
+            before = len(admitted)
+            if free:
+                admitted += line[k : k + at_once]
+                k += at_once
+            while k < len(line) and len(admitted) < before + at_once:
                 if quota[tenant[line[k]]] >= count:
                     quota[tenant[line[k]]] -= count
-                    admitted.append((line[k], pool))
-                    taken += 1
+                    admitted.append(line[k])
                 k += 1
+            pools += [pool] * (len(admitted) - before)
             next_of[shape] = k
         if next_of[shape] < len(line):
             heapq.heappush(heads, (line[next_of[shape]], shape))
-    return [at for at, _ in admitted], [pool for _, pool in admitted]
+    return admitted, pools

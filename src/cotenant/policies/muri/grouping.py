@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from cotenant.core.cycles import SLOTS, Cycles
 from cotenant.solvers.pairing import pair_kinds
 
 ROUNDS = 4
+_BY_NODE, _BY_LOSS = attrgetter("node"), itemgetter(0)
+_GONE = -1  # the number of a group that is part of another
 
 
 @dataclass(slots=True)
@@ -33,6 +36,11 @@ class Group:
         return min(self.places)
 
 
+_Pair = tuple[int, float, Group, Group, tuple[int, ...]]  # number, weight, both, kinds of both
+_Merge = tuple[float, int, Group, Group, tuple[int, ...]]  # loss, number, both, kinds of both
+_Pairing = tuple[
+    tuple[int, ...], tuple[int, ...], int, float, tuple[int, ...]
+]  # kinds, kinds, count, weight, all kinds
 Fits = Callable[[tuple[int, ...]], bool]
 
 
@@ -52,7 +60,7 @@ class Grouping:
         self.cycles, self.largest, self.least = cycles, largest, least_efficiency
         self.matching, self.released_order, self.fits = matching, released_order, fits
         self._weights: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
-        self._pairs: dict[tuple[tuple[tuple[int, ...], int], ...], tuple[tuple[int, int, int], ...]] = {}
+        self._pairs: dict[tuple[tuple[tuple[int, ...], int], ...], list[_Pairing]] = {}
 
     def _weight(self, one: tuple[int, ...], two: tuple[int, ...]) -> float:
         """Efficiency of two groups as one; 0 where they must not be."""
@@ -91,57 +99,71 @@ class Grouping:
             merges = self._merges(groups)
             if not merges:
                 break
-            gone: set[int] = set()
-            for one, two in merges:
+            for _, _, one, two, kinds in merges:
                 if required <= room:
                     break
                 required -= one.gpus
-                gone.add(id(two))
-                one.kinds = tuple(sorted(one.kinds + two.kinds))
+                one.kinds = kinds
                 one.jobs += two.jobs
                 one.places += two.places
                 one.node = max(one.node, two.node)
-            groups = [group for group in groups if id(group) not in gone]
+                two.node = _GONE
+            groups = [group for group in groups if group.node != _GONE]
         return groups
 
-    def _merges(self, groups: list[Group]) -> list[tuple[Group, Group]]:
+    def _merges(self, groups: list[Group]) -> list[_Merge]:
         """Pairs of this round, in the order in which they are to be merged."""
         buckets: dict[int, list[Group]] = {}
         for group in groups:
             buckets.setdefault(group.gpus, []).append(group)
-        merges: list[tuple[Group, Group]] = []
-        for bucket in buckets.values():
-            bucket.sort(key=lambda group: group.node)
+        merges: list[_Merge] = []
+        for gpus, bucket in buckets.items():
+            if len(bucket) < 2:
+                continue
+            bucket.sort(key=_BY_NODE)
             pairs = self._matched(bucket) if self.matching else self._in_chunks(bucket)
-            pairs.sort(key=lambda pair: max(pair[0].node, pair[1].node))
-            merges += pairs
+            pairs.sort()  # no two have the same number
+            merges += [((1 - weight) * gpus, at, one, two, kinds) for at, weight, one, two, kinds in pairs]
         if not self.released_order:
-            merges.sort(key=lambda pair: (1 - self.weight(pair[0].kinds, pair[1].kinds)) * pair[0].gpus)
+            merges.sort(key=_BY_LOSS)
         return merges
 
-    def _matched(self, bucket: list[Group]) -> list[tuple[Group, Group]]:
+    def _matched(self, bucket: list[Group]) -> list[_Pair]:
         members: dict[tuple[int, ...], list[Group]] = {}
         for group in reversed(bucket):
             members.setdefault(group.kinds, []).append(group)
-        names = sorted(members)
-        key = tuple((name, len(members[name])) for name in names)
+        key = tuple([(name, len(members[name])) for name in sorted(members)])
         found = self._pairs.get(key)
         if found is None:
-            weight = np.array([[self.weight(one, two) for two in names] for one in names])
-            table = pair_kinds(weight, np.array([count for _, count in key], np.int64))
-            rows, columns = np.nonzero(table)
-            found = tuple(zip(rows.tolist(), columns.tolist(), table[rows, columns].tolist(), strict=True))
-            self._pairs[key] = found
+            found = self._pairs[key] = self._pair_up([name for name, _ in key], [count for _, count in key])
         pairs = []
-        for a, b, count in found:
+        for one, two, count, weight, kinds in found:
             for _ in range(count):
-                pairs.append((members[names[a]].pop(), members[names[b]].pop()))
+                a, b = members[one].pop(), members[two].pop()
+                pairs.append((max(a.node, b.node), weight, a, b, kinds))
         return pairs
 
-    def _in_chunks(self, bucket: list[Group]) -> list[tuple[Group, Group]]:
+    def _pair_up(self, names: list[tuple[int, ...]], counts: list[int]) -> list[_Pairing]:
+        """How many groups of which kinds to merge with which others, and what comes of it."""
+        weight = np.zeros((len(names), len(names)))
+        for a, one in enumerate(names):
+            for b in range(a, len(names)):
+                weight[a, b] = weight[b, a] = self.weight(one, names[b])
+        table = pair_kinds(weight, np.array(counts, np.int64))
+        rows, columns = np.nonzero(table)
+        return [
+            (names[a], names[b], int(table[a, b]), float(weight[a, b]), tuple(sorted(names[a] + names[b])))
+            for a, b in zip(rows.tolist(), columns.tolist(), strict=True)
+        ]
+
+    def _in_chunks(self, bucket: list[Group]) -> list[_Pair]:
         """Without matching: neighbours in the order (the authors' ablation)."""
-        pairs = zip(bucket[::2], bucket[1::2], strict=False)
-        return [(one, two) for one, two in pairs if self.weight(one.kinds, two.kinds) > 0]
+        found: list[_Pair] = []
+        for one, two in zip(bucket[::2], bucket[1::2], strict=False):
+            weight = self.weight(one.kinds, two.kinds)
+            if weight > 0:
+                found.append((max(one.node, two.node), weight, one, two, tuple(sorted(one.kinds + two.kinds))))
+        return found
 
     def worth_it(self, group: Group) -> bool:
         """Whether a group makes at least the progress of its members one after the other."""
