@@ -45,6 +45,23 @@ def test_a_user_who_always_says_too_much_is_corrected_and_soon_believed() -> Non
     assert found[-1].spread < WORD_SPREAD / 2
 
 
+def test_words_that_come_true_are_soon_worth_more_and_one_that_does_not_is_worth_less() -> None:
+    """Nothing but words tells how right somebody is; whether the jobs have ended or still run does not matter.
+
+    Golden, after one word that was 3 % off: (0.5 x 1.645 / 6.314)^2 = 0.01697, (0.01697 + 0.03^2) / 2 = 0.00893, its
+    root 0.0945 times 2.92 / 1.645 = 0.1678. After a factor of two: sqrt((0.01697 + 0.6931^2) / 2) = 0.4987 gives 0.885.
+    """
+    assert LogTally().correct(100.0, WORD_SPREAD, [0.03]).spread == pytest.approx(0.1678, abs=1e-4)
+    assert LogTally().correct(100.0, WORD_SPREAD, [math.log(2)]).spread == pytest.approx(0.8853, abs=1e-4)
+    right = [LogTally().correct(100.0, WORD_SPREAD, [0.05] * count).spread for count in range(12)]
+    assert right == sorted(right, reverse=True)
+    assert right[-1] == pytest.approx(0.0665, abs=1e-4)
+    ended = LogTally()
+    for _ in range(3):
+        ended.add(math.exp(0.05))
+    assert ended.correct(100.0, WORD_SPREAD).spread < right[3]  # what he is off by always is corrected
+
+
 def test_a_user_who_is_never_right_is_worth_less_than_one_of_whom_nothing_is_known() -> None:
     tally = LogTally()
     for factor in (0.1, 10.0) * 10:

@@ -148,3 +148,24 @@ def test_a_finished_job_says_how_long_its_end_takes(tmp_path: Path) -> None:
     rig.ticks(5)
     assert rig.state(job) == "succeeded"
     assert beliefs(rig).phases(rig.service.store.book.jobs[other]).exit_s == pytest.approx(3.0, abs=1.5)
+
+
+def test_a_word_is_judged_by_jobs_that_still_run(tmp_path: Path) -> None:
+    """Both are said to take 100 s. The first has made steps of 0.9 s since its start of 10 s, 100 of them in all."""
+    rig = Rig(tmp_path, "fifo", ONE)
+    first, second = rig.submit(TRAIN, expected=100), rig.submit(TRAIN, expected=100)
+    rig.ticks(2)
+    jobs = [rig.service.store.book.jobs[job] for job in (first, second)]
+    assert beliefs(rig).words(jobs, {}) == {}
+    rig.backend.advance(10.0)
+    for step in range(1, 31):
+        speak(rig, first, step, 100, 10.0, 0.9)
+        rig.backend.advance(0.9)
+    words = beliefs(rig).words(jobs, {})
+    (((_, *who), off),) = words.items()
+    assert (who, off) == (["default", jobs[0].user], [pytest.approx(0.01, abs=0.02)])  # 10 + 100 x 0.9 + 1 to leave
+    beliefs(rig).pairing.company[first] = [jobs[1]]  # steps in company, or held back, say nothing
+    assert beliefs(rig).words(jobs, {}) == {}
+    before, after = beliefs(rig).duration(jobs[1], {}), beliefs(rig).duration(jobs[1], {}, words=words)
+    assert (before.least_s, before.spread) == (after.least_s, pytest.approx(0.5))
+    assert after.spread == pytest.approx(0.167, abs=0.01)

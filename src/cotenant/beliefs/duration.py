@@ -2,13 +2,15 @@
 
 All is done with logarithms, for durations are wrong by factors. A guess counts with the inverse of its variance. Where
 guesses lie further apart than their spreads allow, the blend is that much less sure. How right somebody was before
-is a `LogTally`: his words are corrected by its mean, and its scatter is what they are worth.
+is a `LogTally`: his words are corrected by its mean, and its scatter is what they are worth. How right people are
+differs a lot, so nothing but their words tells: a few that came true are believed, a single one that was far off is not
+forgotten (Student's distribution, by which an unknown scatter is judged from few values).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +24,8 @@ UNKNOWN_SPREAD = 2.0  # of a default that nobody has said
 REFUTED = 3.0  # spreads by which what was thought before is off when it no longer counts, ...
 CLEAR = 0.2  # ... once what is measured is as sure as this
 _AS_GOOD_AS = 2  # finished jobs that count as much as what was thought before the first of them
+_NORMAL = 1.645  # 9 of 10 values of a normal distribution lie within so many standard deviations
+_STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796)  # of Student's, by freedom
 _LATEST = 0.1  # the least weight of the newest value: what was long ago is forgotten
 
 
@@ -58,13 +62,25 @@ class LogTally:
         variance = (self.count * self.variance + _AS_GOOD_AS * before**2) / (self.count + _AS_GOOD_AS)
         return DurationGuess(math.exp(self.mean), math.sqrt(variance * (1 + 1 / self.count)))
 
-    def correct(self, word_s: float, before: float) -> DurationGuess:
-        """A word, corrected by how right such words were (the values are what came of them, divided by the word)."""
-        known = self.guess(before)
-        if known is None:
-            return DurationGuess(word_s, before)
-        trust = self.count / (self.count + _AS_GOOD_AS)
-        return DurationGuess(word_s * math.exp(trust * self.mean), known.spread)
+    def correct(self, word_s: float, before: float, seen: Sequence[float] = ()) -> DurationGuess:
+        """A word, corrected by how right such words were (the values are what came of them, divided by the word).
+
+        `before`: what a word is worth of which nothing is known; `seen`: logarithms of values of jobs that still run.
+        """
+        shift = self.count / (self.count + _AS_GOOD_AS) * self.mean
+        count = min(self.count, len(_STUDENT) - 1)
+        off = count * (self.variance + (self.mean - shift) ** 2) + sum((log - shift) ** 2 for log in seen)
+        return DurationGuess(word_s * math.exp(shift), _spread_of(count + len(seen), off, before))
+
+
+def _spread_of(count: int, squares: float, before: float) -> float:
+    """The spread of a normal distribution with the same 9 of 10 limits as the next of so many values, by their squares.
+
+    Without any it is `before`, which is taken for a distribution of Cauchy (Student's with one degree of freedom).
+    """
+    scale = before * _NORMAL / _STUDENT[0]
+    wide = _STUDENT[min(count, len(_STUDENT) - 1)] / _NORMAL
+    return math.sqrt((scale**2 + squares) / (count + 1)) * wide
 
 
 def blend(guesses: Iterable[DurationGuess | None]) -> DurationGuess | None:

@@ -10,7 +10,8 @@ from typing import Any
 SUBMIT, START, HALF = "submit", "start", "half"
 MOMENTS = (SUBMIT, START, HALF)  # at which it is written down what was foretold
 LOW, HIGH = 0.05, 0.95  # the quantiles of an interval: 9 of 10 ends lie inside
-_LEAST_S, _LEAST = 1.0, 0.02  # nobody knows an end better than to a second, or to 2 % of what is left
+_SOONEST_S = 1.0  # nobody ends sooner after a forecast, ...
+_LEAST_S, _LEAST = 0.75, 0.02  # ... and nobody knows an end better than to this, or to 2 % of what is left
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +31,12 @@ class Foretold:
         """The same with the interval of what is left after `at_s` made wider on a scale of logarithms."""
         if self.low_s is None or self.high_s is None:
             return self
-        left_s = max(self.end_s - at_s, _LEAST_S)
+        left_s = max(self.end_s - at_s, _SOONEST_S)
         least_s = max(_LEAST_S, _LEAST * left_s)
         low_s = left_s * exp(-scale * _log_ratio(left_s, self.low_s - at_s))
         high_s = left_s * exp(scale * _log_ratio(self.high_s - at_s, left_s))
         limits_s = at_s + max(min(low_s, left_s - least_s), 0.0), at_s + max(high_s, left_s + least_s)
-        return Foretold(max(self.end_s, at_s + _LEAST_S), *limits_s, scale, self.start_s)
+        return Foretold(max(self.end_s, at_s + _SOONEST_S), *limits_s, scale, self.start_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class ForecastRecord:
 
         Measured in logarithms of the time that was left; of the interval before it was widened.
         """
-        left_s, took_s = max(self.end_s - self.at_s, _LEAST_S), max(ended_s - self.at_s, _LEAST_S)
+        left_s, took_s = max(self.end_s - self.at_s, _SOONEST_S), max(ended_s - self.at_s, _SOONEST_S)
         off = log(took_s / left_s)
         limit = _log_ratio(self.high_s - self.at_s, left_s) if off > 0 else _log_ratio(left_s, self.low_s - self.at_s)
         return off / max(limit / self.scale, 1e-3)

@@ -8,15 +8,18 @@ planner writes all of it into the engine's tables.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from cotenant.beliefs.duration import (
+    CLEAR,
     PROFILE_SPREAD,
     UNKNOWN_SPREAD,
     WORD_SPREAD,
     DurationGuess,
+    LogTally,
     blend,
     with_own_progress,
 )
@@ -25,6 +28,7 @@ from cotenant.beliefs.pairing import Pairing
 from cotenant.beliefs.watched import Watched, learned_kind
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
+from cotenant.service.observer.report import Report
 from cotenant.service.observer.reports import Reports
 from cotenant.service.planner.durations import LiveDurations
 from cotenant.service.planner.phases import Phases
@@ -37,6 +41,7 @@ from cotenant.workload.profiles.lifecycle import LifecycleRow
 _PROGRAMS = 64  # that are told apart: what is believed of pairs is looked up for all of them
 _BEFORE_SPREAD = 0.15  # of what an earlier attempt of the job has shown
 _STEP_SPREAD = 0.3  # of the steps of jobs of one kind, before their scatter is known
+_MOST_WORDS = 20  # of a user's running jobs that are looked at: more would tell little more
 _CLEARLY, _BOUND_S = 1.25, 1.0  # what a suspension must be better by than saving and starting again
 _VAGUE, _DOUBTS = 1.25, 2.0  # a guess of a larger spread is at least so many times what the job has attained
 _LATE = 0.2  # a start that takes longer than believed is believed to take so much of its age longer
@@ -56,7 +61,12 @@ class Belief:
 
 
 class LiveBeliefs:
-    """Beliefs from reports, measured costs and a profile."""
+    """Beliefs from reports, measured costs and a profile.
+
+    `machine_spread`: the doubt that all of them share, since machines are not as fast at one time as at another.
+    """
+
+    machine_spread = 0.07  # two machines with an H200 had 0.033 and 0.091 over eight plays each (docs/hardware)
 
     def __init__(
         self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None,
@@ -117,11 +127,12 @@ class LiveBeliefs:
     # -- how long ------------------------------------------------------------------------------------------------
 
     def duration(
-        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None
-    ) -> Belief:
+        self, job: LiveJob, types: dict[str, str], speed: float | None = None, each: DurationGuess | None = None,
+        words: Mapping[Key, Sequence[float]] | None = None,
+    ) -> Belief:  # fmt: skip
         """How long it takes in all at speed 1; `speed`: at which it runs now, `each`: as `step_before`, where known.
 
-        What a job says is left is in seconds on the GPUs, and in the company, where it said so.
+        What a job says is left is in seconds on the GPUs, and in the company, where it said so. `words`: see there.
         """
         report = self.reports.of(job.id) if job.attempts else None
         if report is not None and report.total and report.step is not None:
@@ -135,7 +146,7 @@ class LiveBeliefs:
             return Belief(left_s + self.phases(job).exit_s, spread=each.spread)
         if job.left_s is not None:
             return Belief(self._left_s(job, types) + self.phases(job).exit_s, spread=_BEFORE_SPREAD)
-        known = self._length(job, length_keys(job))
+        known = self._length(job, length_keys(job), (words or {}).get(user_key(job), ()))
         if known is None:
             return Belief(least_s=UNKNOWN_DURATION_S, times=_DOUBTS)
         times = _DOUBTS if known.spread > _VAGUE else 0.0
@@ -152,13 +163,37 @@ class LiveBeliefs:
         found = blend((whole, profiled, like.guess(_STEP_SPREAD) if like is not None else None, shown))
         return found or DurationGuess(UNKNOWN_DURATION_S / total, UNKNOWN_SPREAD)
 
-    def _length(self, job: LiveJob, keys: tuple[Key, ...]) -> DurationGuess | None:
+    def words(self, jobs: Iterable[LiveJob], types: dict[str, str]) -> dict[Key, list[float]]:
+        """By user how right he was about jobs that run: the logarithm of what each will take over what he said.
+
+        A job counts once it has said how many steps it makes, and it is known what one takes alone: long before its
+        end, and for those who wait behind it.
+        """
+        found: dict[Key, list[float]] = {}
+        for job in jobs:
+            known = found.get(user_key(job), ())
+            asked = job.attempts and job.spec.expected_s and len(known) < _MOST_WORDS
+            report = self.reports.of(job.id) if asked else None
+            step_s = self._step_alone_s(job, report, types) if report is not None and report.total else 0.0
+            if report is not None and step_s > 0:
+                lasts_s = self.come_s(job, job.last) + (report.total or 0) * step_s + self.phases(job).exit_s
+                found.setdefault(user_key(job), []).append(float(np.log(lasts_s / job.spec.expected_s)))
+        return found
+
+    def _step_alone_s(self, job: LiveJob, report: Report, types: dict[str, str]) -> float:
+        """What a step takes without company: as measured while nobody is there, else by the profile, else 0."""
+        speed = report.speed
+        if speed.mean_s and speed.spread <= CLEAR and not self.pairing.company.get(job.id):
+            return speed.mean_s * self.pace(job, job.last, types)
+        steps_per_s = self.profiles.steps_per_s(self.kind(job)) if self.profiles.profile != "none" else 0.0
+        return 1 / steps_per_s if steps_per_s > 0 else 0.0
+
+    def _length(self, job: LiveJob, keys: tuple[Key, ...], seen: Sequence[float] = ()) -> DurationGuess | None:
         """How long such a job lasts in all, its start included: its owner's word, and how long its like took."""
-        learned, word = self.book.learned, None
+        learned, word, user = self.book.learned, None, (user_key(job),)
         if job.spec.expected_s:
-            before = learned.of(WORD, (*keys, user_key(job)), least=2)
-            word = DurationGuess(job.spec.expected_s, WORD_SPREAD)
-            word = before.correct(job.spec.expected_s, WORD_SPREAD) if before is not None else word
+            before = learned.of(WORD, keys, least=2) or learned.of(WORD, user) or LogTally()
+            word = before.correct(job.spec.expected_s, WORD_SPREAD, seen)
         return blend((word, self._durations.history(job, keys)))
 
     def _work_s(self, job: LiveJob, lasts_s: float) -> float:
@@ -188,6 +223,10 @@ class LiveBeliefs:
         from the request until its GPUs are free; an exit, from its last step until its process has ended.
         """
         return self._phases.of(job)
+
+    def start_spread(self, job: LiveJob) -> float:
+        """The doubt about its start-up: the standard deviation of the logarithm."""
+        return self._phases.start_spread(job)
 
     def come_s(self, job: LiveJob, attempt: Attempt) -> float:
         """What an attempt took, or is believed to take, until its steps began."""

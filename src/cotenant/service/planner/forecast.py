@@ -1,9 +1,10 @@
 """When jobs will end: the live state played forward often enough in the simulator, with what is not known drawn anew.
 
 The first play takes beliefs at their word, so that an answer is there at once. In the others what jobs have left to
-do, their start-ups and what company costs them are drawn from the doubt about each (logarithms are normal). Draws are
-spread evenly over the distribution of each job (a Latin hypercube) and depend on the job's name alone: policies are
-compared by the same luck.
+do, their start-ups and what company costs them are drawn from the doubt about each (logarithms are normal), and once
+for all of them how fast the machine is: in a line of jobs their own errors cancel, and those of a machine do not. Draws
+are spread evenly over the distribution of each job (a Latin hypercube) and depend on the job's name alone: policies
+are compared by the same luck.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ LEAST_PLAYS, MOST_PLAYS = 8, 40  # beside the first one, for an interval
 _MOST_OVER = 10.0  # times the given time that the least number of plays may take
 _LONG_S = 2.0  # from then on compiled kernels pay
 _LEAST_LEFT = 1e-3  # of the whole work
-START_SPREAD = 0.2  # of a start-up
 PAIR_SPREAD = 0.2  # of what company costs
 _cdf, _inverse = np.vectorize(NormalDist().cdf, [float]), np.vectorize(NormalDist().inv_cdf, [float])
 
@@ -83,7 +83,9 @@ def _plays(rest_s: float, took_s: float) -> int:
 def _ends(scene: ForecastScene, player: Player, count: int) -> Floats:
     """Play x job: when each ends, as far as there was time."""
     left_s = _left_s(scene, _normal(scene.jobs, count, "work"))
-    start = np.exp(START_SPREAD * _normal(scene.jobs, count, "start"))
+    start = np.exp(scene.start_spread * _normal(scene.jobs, count, "start"))
+    machine = np.exp(scene.machine_spread * _normal([""], count, "machine"))
+    left_s, start = left_s * machine, start * machine
     found = []
     for k in range(count):
         ends_s, whole = player.play(Drawn(left_s[k], start[k], _doubted(scene.rates, k)))

@@ -52,8 +52,10 @@ class ForecastScene:
     """Tables that are never changed: each play has a copy. The columns below go with `rows`.
 
     `done_s` and `left_s` are what jobs have done by now and still have to do at speed 1, `spread` the doubt about it
-    (of its logarithm); where `whole`, about what they have to do in all. `loses` are those who lose unsaved work when
-    they are stopped, `array_of` says of which limited arrays jobs are, `overruns` who was late for the end of its turn.
+    (of its logarithm); where `whole`, about what they have to do in all. `start_spread` is the doubt about start-ups,
+    `machine_spread` that about the speed of everything at once.
+    `loses` are those who lose unsaved work when they are stopped, `array_of` says of which limited arrays jobs are,
+    `overruns` who was late for the end of its turn.
     """
 
     name: str
@@ -69,6 +71,8 @@ class ForecastScene:
     done_s: Floats = field(default_factory=lambda: np.zeros(0))
     left_s: Floats = field(default_factory=lambda: np.zeros(0))
     spread: Floats = field(default_factory=lambda: np.zeros(0))
+    start_spread: Floats = field(default_factory=lambda: np.zeros(0))
+    machine_spread: float = 0.0
     whole: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     chains: list[Chain] = field(default_factory=list)
     array_of: dict[int, str] = field(default_factory=dict)
@@ -131,8 +135,11 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     scene.rows = np.array([live[job] for job in scene.jobs], np.int64)
     jobs = [view.jobs[job] for job in scene.jobs]
     scene.endless = frozenset(job.id for job in jobs if job.spec.service)
-    believed = [beliefs.duration(job, types) for job in jobs]
+    words = beliefs.words(jobs, types)
+    believed = [beliefs.duration(job, types, words=words) for job in jobs]
     scene.spread = np.array([belief.spread for belief in believed])
+    scene.machine_spread = beliefs.machine_spread
+    scene.start_spread = np.array([beliefs.start_spread(job) for job in jobs])
     scene.whole = np.array([belief.least_s > 0 for belief in believed])
     scene.done_s = np.array([_done_s(state, row, scene.now_s) for row in scene.rows.tolist()])
     scene.left_s = np.maximum(state.f[scene.rows, col.BELIEF] - scene.done_s, _LEAST_LEFT_S)
@@ -169,7 +176,7 @@ def _time_leaving(scene: ForecastScene, jobs: Mapping[int, LiveJob], beliefs: Li
         if state.i[row, col.STATE] == col.WAITING:
             schedule_wait(state, scene.rule, row)
         else:
-            set_event(state.f, state.i, state.events, state.x, row, float(state.f[row, col.LEAVES]), col.GONE)
+            set_event(state, row, float(state.f[row, col.LEAVES]), col.GONE)
 
 
 def _chains(view: BookView, row_of: Mapping[str, int], state: State) -> list[Chain]:
