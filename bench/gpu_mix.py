@@ -26,9 +26,9 @@ from typing import Any
 
 from bench.gpu_mix_jobs import MIX, PLAYS, Play, Setting
 from bench.gpu_mix_live import Shell, play_live
-from bench.gpu_mix_profile import measure, measure_pairs
-from bench.gpu_mix_renew import renewed
-from bench.gpu_mix_table import alone_s, live_times, show, show_runs, simulated, verdicts
+from bench.gpu_mix_profile import WHOLE, measure, measure_pairs
+from bench.gpu_mix_renew import at_its_speed, machine_factor, renewed
+from bench.gpu_mix_table import alone_s, live_times, show, show_machine, show_runs, simulated, stopping_s, verdicts
 from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
 
 PHASES = ("profile", "live", "table")
@@ -73,8 +73,14 @@ def main() -> None:
     parser.add_argument("--policies", default=",".join(PLAYS))
     parser.add_argument("--seconds-left", type=float, default=540.0)
     parser.add_argument("--pairs-s", type=float, default=150.0, help="seconds for pairs, all together")
+    parser.add_argument("--measure", default=WHOLE, help="what profiles have besides starts and speeds")
     parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
     parser.add_argument("--as-measured", action="store_true", help="table: simulate from a profile that nobody renewed")
+    parser.add_argument(
+        "--at-its-speed",
+        action="store_true",
+        help="table: as if the machine's speed in each play had been known; explains, proves nothing",
+    )
     options = parser.parse_args()
     busy_dir = options.state.absolute() / "busy" if options.stand_in else None
     setting, kept, call = Setting(options.state.absolute(), busy_dir), Kept(options.state), Call(options.seconds_left)
@@ -85,21 +91,21 @@ def main() -> None:
         plays = [replace(play, share="time") for play in plays]  # MPS needs a GPU
     done = True
     if "profile" in phases:
-        done = profile(setting, kept, call, options.pairs_s)
+        done = profile(setting, kept, call, options.pairs_s, options.measure)
     if "live" in phases and done:
         done = live(setting, kept, call, plays)
-    fine = table(setting, kept, renew=not options.as_measured) if "table" in phases else True
+    fine = table(setting, kept, not options.as_measured, options.at_its_speed) if "table" in phases else True
     sys.exit(UNFINISHED if not done else int(not fine))
 
 
-def profile(setting: Setting, kept: Kept, call: Call, pairs_s: float) -> bool:
+def profile(setting: Setting, kept: Kept, call: Call, pairs_s: float, what: str) -> bool:
     """Measure what is not measured yet; whether all is done."""
     for member in reversed(MIX):  # the short ones first: the first start of all reads cold files
         if member.model in kept.data["profile_s"]:
             continue
         if call.left_s < 50:
             return unfinished(f"profile of {member.model}")
-        kept.data["profile_s"][member.model] = seconds = measure(Shell(setting.state), setting, member)
+        kept.data["profile_s"][member.model] = seconds = measure(Shell(setting.state), setting, member, what)
         print(f"profiled {member.model} in {seconds:.1f} s", flush=True)
         kept.save()
     if not kept.data["pairs_s"] and pairs_s:
@@ -124,7 +130,8 @@ def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
         if call.left_s < longest_s + SPARE_S:
             return unfinished(f"{play.name}, which may take {longest_s + SPARE_S:.0f} s")
         began = time.monotonic()
-        runs[play.name] = run = play_live(setting, play, expected) | {"after": list(runs)}
+        policy = play.policy_for(expected[model] - stopping_s(file, model) for model in expected)
+        runs[play.name] = run = play_live(setting, play, policy, expected) | {"after": list(runs)}
         kept.save()
         times = live_times(run)
         said = f"average JCT {times.jct_s:.1f} s, makespan {times.makespan_s:.1f} s"
@@ -143,16 +150,19 @@ def unfinished(what: str) -> bool:
     return False
 
 
-def table(setting: Setting, kept: Kept, renew: bool = True) -> bool:
+def table(setting: Setting, kept: Kept, renew: bool, at_speed: bool) -> bool:
     """Compare and print; whether everything was shown."""
     runs = kept.data["runs"]
     steps = {member.model: setting.steps(member) for member in MIX}
-    sims = {
-        name: simulated(profile_for(setting, kept, run.get("after", ()) if renew else ()), PLAYS[name], run, steps)
-        for name, run in runs.items()
-    }
+    sims, factors = {}, []
+    for name, run in runs.items():
+        file = profile_for(setting, kept, run.get("after", ()) if renew else ())
+        factors.append(machine_factor(file, run))
+        sims[name] = simulated(at_its_speed(file, factors[-1] if at_speed else 1.0), PLAYS[name], run, steps)
     reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}
     show_runs(runs, sims)
+    if at_speed:
+        show_machine(runs, factors)
     print()
     return show(verdicts(runs, sims, reference, kept.data["profile_s"]))
 

@@ -55,7 +55,7 @@ ENDLESS = 10**6  # steps of a job that is profiled
 class Play:
     """One run of the mix. Without `saves` jobs cannot save, and are suspended where they have to make room.
 
-    `{between}` in the policy is a length that some jobs pass and others do not, by far: see `policy_for`. `within` is
+    `{between}` in the policy is a time at which some jobs are worth stopping and others not, by far. `within` is
     how far the simulator may be off, `foretells` how far a forecast may.
     """
 
@@ -71,9 +71,12 @@ class Play:
         """Whether jobs may share the GPU."""
         return self.within > ORDERS_WITHIN
 
-    def policy_for(self, lengths_s: Iterable[float]) -> str:
-        """The policy with what depends on the jobs: a threshold at which one of them is about to end is a toss-up."""
-        ordered = sorted(lengths_s)[1:]
+    def policy_for(self, worth_s: Iterable[float]) -> str:
+        """The policy with what depends on the jobs: for each until when stopping it is worth what that costs.
+
+        A threshold near one of these is a toss-up, so it lies in the widest gap between them.
+        """
+        ordered = sorted(worth_s)[1:]
         gap, low_s = max((high - low, low) for low, high in pairwise(ordered))
         return self.policy.format(between=round(low_s + gap / 2, 1))
 

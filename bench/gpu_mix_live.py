@@ -76,9 +76,8 @@ def served(setting: Setting, policy: str, share: str) -> Iterator[Shell]:
         yield shell
 
 
-def play_live(setting: Setting, play: Play, expected: Mapping[str, float]) -> dict[str, Any]:
+def play_live(setting: Setting, play: Play, policy: str, expected: Mapping[str, float]) -> dict[str, Any]:
     """Submit the mix, ask for a forecast, wait for the end; everything that is to be kept, as plain data."""
-    policy = play.policy_for(expected.values())
     with served(setting, policy, play.share) as shell:
         files = _job_files(setting, play, expected)
         began, ids = time.monotonic(), []

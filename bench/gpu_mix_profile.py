@@ -12,14 +12,15 @@ from bench.gpu_mix_jobs import MIX, Member, Setting
 from bench.gpu_mix_live import Shell
 from bench.gpu_mix_table import PROFILE_S
 
+WHOLE = "suspend,restart,batches"
 MARGIN_S = 4.0  # of a profile's time, for starting and ending the command
 SHARES = {True: "time", False: "time,mps"}  # with stand-ins, on the GPU
 
 
-def measure(shell: Shell, setting: Setting, member: Member) -> float:
+def measure(shell: Shell, setting: Setting, member: Member, what: str = WHOLE) -> float:
     """Profile one model; how long it took."""
     began = time.monotonic()
-    words = ["--budget", f"{PROFILE_S - MARGIN_S:g}", "--measure", "suspend,restart,batches"]
+    words = ["--budget", f"{PROFILE_S - MARGIN_S:g}", "--measure", what]
     print(shell.run("profile", "--jobs", str(_file(setting, [member])), "--out", str(setting.profile), *words))
     return time.monotonic() - began
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
 from bench.gpu_mix_jobs import MIX
@@ -51,6 +52,31 @@ def _after(file: ProfileFile, run: Run) -> ProfileFile:
             speed = 1 / _toward(1 / speed, (last_s - first_s) / (job["points"][-1][1] - 1))
         entry = replace(known, lifecycle=cycle, steps_per_s=speed)
         models[job["name"]] = replace(model, on={**model.on, file.reference: entry})
+    return replace(file, models=models)
+
+
+def machine_factor(file: ProfileFile, run: Run) -> float:
+    """By how much everything took longer in a play than by the profile: the median over starts, and steps alone."""
+    seen, ratios = renewed(file, [run]), []
+    for name, model in file.models.items():
+        was, now = model.on[file.reference], seen.models[name].on[file.reference]
+        both = now.lifecycle.start_s / was.lifecycle.start_s, was.steps_per_s / now.steps_per_s
+        ratios += [1 + (ratio - 1) / WEIGHT for ratio in both if ratio != 1]
+    return median(ratios) if ratios else 1.0
+
+
+def at_its_speed(file: ProfileFile, factor: float) -> ProfileFile:
+    """The profile with all starts, steps and exits longer by one factor.
+
+    With that of the very play that is judged it proves nothing, but tells how much of an error is the machine's speed.
+    """
+    models = {}
+    for name, model in file.models.items():
+        known = model.on[file.reference]
+        times = {part: getattr(known.lifecycle, part) * factor for part in ("start_s", "exit_s")}
+        cycle = replace(known.lifecycle, **times)
+        entry = replace(known, lifecycle=cycle, steps_per_s=known.steps_per_s / factor)
+        models[name] = replace(model, on={**model.on, file.reference: entry})
     return replace(file, models=models)
 
 

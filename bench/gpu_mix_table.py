@@ -66,6 +66,14 @@ def alone_s(file: ProfileFile, model: str, steps: int) -> float:
     return float(np.nansum([cycle.start_s, work_s(file, model, steps - 1), cycle.exit_s]))
 
 
+def stopping_s(file: ProfileFile, model: str) -> float:
+    """What it costs to suspend a job for others, as the engine weighs it: nobody works while it leaves, twice."""
+    known = file.model(model)
+    assert known is not None
+    cycle = known.on[file.reference].lifecycle
+    return float(np.nansum([2 * cycle.suspend_s, cycle.resume_s]))
+
+
 def simulated(file: ProfileFile, play: Play, run: Run, steps: Mapping[str, int]) -> Times:
     """What the simulator says of the same submissions under the same policy, from the profile alone.
 
@@ -115,6 +123,12 @@ class Forecast:
     def held(self) -> bool:
         """Whether the end was within the limits."""
         return self.low_s <= self.happened_s <= self.high_s
+
+    def holds_with(self, spread: float) -> bool:
+        """The same with another doubt on top, independent of the others: a standard deviation of the logarithm."""
+        more, off = 1.645 * spread, np.log(max(self.happened_s, 0.05) / self.foretold_s)
+        limit = self.high_s / self.foretold_s if off > 0 else self.foretold_s / max(self.low_s, 0.05)
+        return bool(abs(off) <= np.hypot(np.log(limit), more))
 
 
 def forecasts(run: Run) -> list[Forecast]:
@@ -236,3 +250,13 @@ def show_runs(runs: Mapping[str, Run], sims: Mapping[str, Times]) -> None:
             ]
             about = ", ".join(weighed) or "not weighed"
             print(f"stop under {policy} at {stop['s']:.1f} s: {names.get(stop['job'])}, {stop.get('why')}: {about}")
+
+
+def show_machine(runs: Mapping[str, Run], factors: Sequence[float]) -> None:
+    """How much slower the machine was in each play than by the profile, and what intervals would hold that know it."""
+    print("machine: " + ", ".join(f"{name} {factor:.2f}" for name, factor in zip(runs, factors, strict=True)), end="")
+    print(f"; root mean square of the logarithms {np.sqrt(np.mean(np.log(factors) ** 2)):.3f}")
+    told = [one for run in runs.values() for one in forecasts(run) if one.low_s == one.low_s]
+    for spread in (0.0, 0.04, 0.08):
+        held = sum(one.holds_with(spread) for one in told)
+        print(f"intervals that hold with {spread:.0%} for the machine on top: {held} of {len(told)}")
