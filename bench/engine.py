@@ -1,9 +1,9 @@
 """How fast the engine is, and how its cost grows: `python -m bench.engine`.
 
-Every run is a fresh process, so that peak memory is its own. Three times are told apart: start-up (imports
-and loading compiled kernels), making the jobs, and the simulation itself (building the tables, all events,
-metrics); jobs/s and events/s are of the simulation alone. The growth exponent between two sizes is
-log(time ratio) / log(size ratio): 1 means that ten times the jobs at equal load take ten times as long.
+Every run is a fresh process, so that peak memory is its own. Three times are told apart: start-up (imports and loading
+compiled kernels), making the jobs, and the simulation itself (building the tables, all events, metrics); jobs/s and
+events/s are of the simulation alone. CPU seconds, since the machine may be shared. The growth exponent between two
+sizes is log(time ratio) / log(size ratio): 1 means that ten times the jobs at equal load take ten times as long.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _options() -> argparse.Namespace:
 
 def _measure(options: argparse.Namespace) -> Measured:
     """Run in this very process."""
-    began = time.perf_counter()
+    began = time.process_time()
     from cotenant.core.cluster import Cluster
     from cotenant.core.spec import Spec
     from cotenant.sim.driver import Experiment, simulate
@@ -80,15 +80,15 @@ def _measure(options: argparse.Namespace) -> Measured:
     from cotenant.workload.generators import generate
 
     warm()
-    ready = time.perf_counter()
+    ready = time.process_time()
     cluster = Cluster.parse(f"{options.gpus // 8}x8")
     work = generate(Spec.parse(f"philly-like:jobs={options.sizes},load={options.load},seed=1"), cluster.gpus)
-    made = time.perf_counter()
+    made = time.process_time()
     experiment = Experiment(
         work, cluster, options.policies, placement=options.placement, costs=options.costs, compiled=True
     )
     summary = simulate(experiment).summary
-    done = time.perf_counter()
+    done = time.process_time()
     return Measured(
         policy=options.policies,
         jobs=len(work),
