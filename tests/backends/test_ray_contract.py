@@ -11,14 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cotenant.backends.base import Backend, Unreachable
 from cotenant.backends.ray import RayBackend
-from cotenant.backends.ray.gateway import RaySettings
+from cotenant.backends.ray.gateway import GONE_S, RaySettings
 from cotenant.backends.ray.link import RayLink
 from cotenant.testing.backend import PATIENCE_S, BackendContract, seen, until
 from cotenant.testing.ray_world import RayWorld
@@ -54,7 +55,7 @@ def link(world: RayWorld, folder: Path) -> Iterator[RayLink]:
         assert found.await_nodes(lambda table: sum(row["facts"] is not None for row in table) == world.nodes, 120)
         yield found
     finally:
-        found.call("release")
+        found.call("release", timeout_s=GONE_S)
         found.close()
 
 
@@ -156,6 +157,26 @@ class TestRay(BackendContract):
         assert cut
         assert seen(backend, "gate-1") == before
         assert backend.kill("gate-1")
+
+
+def test_released_gpus_are_there_for_others(tmp_path: Path) -> None:
+    """Whoever comes next hears why it has no agent, and has one as soon as it is said that the others are gone."""
+    small = RayWorld(1, 2)
+    with ExitStack() as stack:
+        stack.callback(small.close)
+        first = RayLink(RaySettings(small.address, "first", str(tmp_path)))
+        stack.callback(first.close)
+        assert first.await_nodes(_has_agent, 120)
+        second = RayLink(RaySettings(small.address, "second", str(tmp_path)))
+        stack.callback(second.close)
+        assert second.await_nodes(lambda table: any("in use by others" in row["trouble"] for row in table), 120)
+        assert first.call("release", timeout_s=GONE_S) == 1
+        assert second.await_nodes(_has_agent, 120)
+        assert second.call("release", timeout_s=GONE_S) == 1
+
+
+def _has_agent(table: list[dict[str, Any]]) -> bool:
+    return any(row["facts"] for row in table)
 
 
 def test_a_sweep_on_the_cluster(world: RayWorld, tmp_path: Path) -> None:

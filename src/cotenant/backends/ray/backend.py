@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from cotenant.backends.agent import AgentBackend
 from cotenant.backends.base import BackendError, check_key
-from cotenant.backends.ray.gateway import RaySettings
+from cotenant.backends.ray.gateway import GONE_S, LEAVE_S, RaySettings
 from cotenant.backends.ray.link import RayLink
 from cotenant.core.errors import InputError
 from cotenant.core.spec import Value
@@ -62,7 +62,7 @@ class RayBackend(AgentBackend):
         """End the agents of nodes, so that Ray may give their GPUs to others; refused while there are jobs."""
         if found := self.observe():
             raise BackendError(f"there are still {len(found)} jobs, {found[0].key} for one: end them first")
-        return int(self._ray.call("release"))
+        return int(self._ray.call("release", timeout_s=LEAVE_S + GONE_S))
 
 
 def _settled(table: list[dict[str, Any]]) -> bool:
@@ -72,4 +72,4 @@ def _settled(table: list[dict[str, Any]]) -> bool:
 
 def _why(table: list[dict[str, Any]]) -> str:
     found = [f"{row['name']}: {row['trouble']}" for row in table if row["trouble"]]
-    return f"has an agent ({'; '.join(found)})" if found else "has an agent: are its GPUs in use by others?"
+    return f"has an agent ({'; '.join(found)})" if found else "has an agent yet"

@@ -23,6 +23,8 @@ from cotenant.backends.agent.agent import NodeAgent
 NAMESPACE = "cotenant"
 _LOOK_S = 0.5
 _AGAIN_S = 2.0  # until an agent that failed to begin is begun anew
+_SLOW_S = 5.0  # after which it is said what a new agent waits for
+LEAVE_S, GONE_S = 5.0, 30.0  # for agents to clear up, and until they have ended, when they are released
 _LONG_POLL_S = 20.0
 _THREADS = 64
 
@@ -51,6 +53,7 @@ class RayGateway:
     def __init__(self, connection: Connection, settings: RaySettings) -> None:
         self._connection, self._settings, self._speaking = connection, settings, threading.Lock()
         self._agents: dict[str, KnownAgent] = {}
+        self._released = False
         self._pool = ThreadPoolExecutor(_THREADS)
 
     def run(self) -> None:
@@ -124,6 +127,8 @@ class RayGateway:
             self._agents.pop(name, None)
             return
         agent = self._agents.get(name)
+        if self._released:
+            return
         if agent is None:
             if has.get("CPU") or has.get("GPU"):
                 self._agents[name] = KnownAgent(self.create(node))
@@ -141,6 +146,8 @@ class RayGateway:
                 del self._agents[name]
                 return
             agent.facts, agent.trouble = facts, ""
+        elif agent.facts is None and time.monotonic() - agent.began_s > _SLOW_S:
+            agent.trouble = agent.trouble or waits_for(node)
 
     def create(self, node: dict[str, Any]) -> Any:
         """The agent of a node: the one that is there, or a new one."""
@@ -257,14 +264,48 @@ class RayGateway:
         return {key: value for key, value in found.items() if value is not None}
 
     def op_release(self) -> int:
-        """End all agents, so that Ray may give the GPUs to others; how many there were."""
+        """End all agents, so that Ray may give the GPUs to others; how many there were.
+
+        Ray sends such an order without waiting for an answer, and one that is sent just before this process ends may be
+        lost. So it is repeated until they are seen to be dead.
+        """
         import ray
 
+        self._released = True  # nobody begins one anew
         agents = list(self._agents.values())
-        ray.wait([agent.handle.do.remote("leave") for agent in agents], num_returns=len(agents), timeout=_LOOK_S * 10)
-        for agent in agents:
-            ray.kill(agent.handle, no_restart=True)
+        ray.wait([agent.handle.do.remote("leave") for agent in agents], num_returns=len(agents), timeout=LEAVE_S)
+        left, until = agents, time.monotonic() + GONE_S
+        while left and time.monotonic() < until:
+            for agent in left:
+                ray.kill(agent.handle, no_restart=True)
+            left = [agent for agent in left if not is_dead(agent.handle)]
+        if left:
+            raise TimeoutError(f"{len(left)} of {len(agents)} agents have not ended within {GONE_S:g} s")
         return len(agents)
+
+
+def is_dead(handle: Any) -> bool:
+    """Whether an actor has ended for good."""
+    import ray
+
+    try:
+        ray.get(handle.hello.remote(), timeout=1.0)
+    except ray.exceptions.ActorDiedError:
+        return True
+    except ray.exceptions.RayError:  # it is about to end, or to begin anew
+        time.sleep(0.05)
+    return False
+
+
+def waits_for(node: dict[str, Any]) -> str:
+    """What keeps the agent of a node from beginning, as far as Ray says."""
+    import ray
+
+    gpus = int(node["Resources"].get("GPU", 0))
+    free = ray._private.state.available_resources_per_node().get(node["NodeID"], {}).get("GPU", 0)
+    if free < gpus:
+        return f"{gpus - int(free)} of its {gpus} GPUs are in use by others"
+    return f"its agent has not begun after {_SLOW_S:g} s"
 
 
 def named(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
