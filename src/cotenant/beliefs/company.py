@@ -18,7 +18,7 @@ from cotenant.core.state import Rule, State
 from cotenant.core.together import CURVE, Together
 from cotenant.core.workload import Floats, Ints
 from cotenant.engine.observe import places_of, running_rows
-from cotenant.engine.rates import paired_speeds, rerate, restart, shared_speeds, winds_up
+from cotenant.engine.rates import paired_speeds, rerate, rerate_shared, restart, shared_speeds, winds_up
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -57,13 +57,25 @@ class SharedSpeeds:
         self.eased = together.easing()
         self.pace = np.ascontiguousarray(together.pace, np.float64)
         self.curve = np.ascontiguousarray(together.curve, np.float64)
+        self._rows: Ints = np.empty(0, np.int64)  # scratch
+        self._speeds: Floats = np.empty(0)
 
     def update(self, state: State, rule: Rule, now_s: float) -> None:
         """Rerate everybody; those whose company and terms have not changed are left alone."""
         if self._granting is not None:
             regrant(state, self._granting)
+        if self._by_pairs_alone():
+            if len(self._rows) < len(state.run):
+                self._rows, self._speeds = np.empty(len(state.run), np.int64), np.empty(len(state.run))
+            tables = self.ratio, self.eased, self.pace, self.curve, CURVE
+            rerate_shared(state, rule, *tables, self._rows, self._speeds, now_s)
+            return
         rows = running_rows(state)
         rerate(state, rule, rows, self.speeds(state, rows), now_s)
+
+    def _by_pairs_alone(self) -> bool:
+        """Whether terms and those on the same GPUs are all that counts."""
+        return self.nearby is None
 
     def speeds(self, state: State, rows: Ints) -> Floats:
         """Speed of each running job on its terms and in its present company."""
@@ -83,6 +95,9 @@ class MeasuredSpeeds(SharedSpeeds):
     ) -> None:
         super().__init__(together, grants)
         self.measured = measured
+
+    def _by_pairs_alone(self) -> bool:
+        return super()._by_pairs_alone() and not self.measured
 
     def speeds(self, state: State, rows: Ints) -> Floats:
         """As measured, else as believed."""

@@ -6,6 +6,7 @@ so whatever a policy does to it changes nothing but that policy.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +31,8 @@ SHOWN_INTS = np.array([k for k, column in enumerate(schema.INTS) if column.shown
 SHOWN_SHAPES = np.array([getattr(col, column.name) for column in schema.SHAPES])
 _FLOATS = [column.shown for column in (*schema.LOOKS, *schema.shown(schema.FLOATS))]
 _INTS = [column.shown for column in (*schema.shown(schema.INTS), *schema.SHAPES)]
+FLOAT_LINES = {name: line for line, name in enumerate(_FLOATS)}  # of `View.floats`, for kernels
+INT_LINES = {name: line for line, name in enumerate(_INTS)}
 
 _Column = TypeVar("_Column")
 _FEW = 8  # searches for a row that cost less than a table of all
@@ -39,6 +42,11 @@ _NOTHING_GIVEN: Matrix = np.ndarray((0, 3), np.float64, b"")
 def sealed(array: NDArray[Any]) -> NDArray[Any]:
     """A copy that nobody can make writable, because its memory is a `bytes`."""
     return np.ndarray(array.shape, array.dtype, array.tobytes())
+
+
+def blank(shape: tuple[int, ...], dtype: type) -> NDArray[Any]:
+    """Zeros that are sealed from the beginning: compiled code alone can fill them, before anybody else has them."""
+    return np.ndarray(shape, dtype, bytes(int(np.dtype(dtype).itemsize * math.prod(shape))))
 
 
 def seal(value: Any) -> Any:

@@ -28,6 +28,7 @@ from cotenant.core.view import (
     ClusterSite,
     Facts,
     View,
+    blank,
     seal,
     sealed,
 )
@@ -193,17 +194,19 @@ class Window:
 
     def view(self, state: State, facts: Facts, rows: Ints, now_s: float) -> View:
         """What a policy may see of these jobs and of the cluster now."""
-        count = len(rows)
-        floats = np.empty((VIEW_COLUMNS + len(SHOWN_FLOATS), count))
-        ints = np.empty((len(SHOWN_INTS) + len(SHOWN_SHAPES), count), np.int64)
+        wide = VIEW_COLUMNS + len(SHOWN_FLOATS), len(rows)
+        wide_ints = len(SHOWN_INTS) + len(SHOWN_SHAPES), len(rows)
         if len(self._held) < len(state.slices):
             self._held = np.empty((len(state.slices), 4), np.int64)
         if jit.enabled():
+            floats, ints = blank(wide, np.float64), blank(wide_ints, np.int64)
             columns = SHOWN_FLOATS, SHOWN_INTS, SHOWN_SHAPES, _RESTORES
             pieces = show(state, rows, now_s, *columns, floats, ints, self._held)
         else:
+            floats, ints = np.empty(wide), np.empty(wide_ints, np.int64)
             pieces = self._gather(state, rows, now_s, floats, ints)
-        tables = sealed(rows), sealed(floats), sealed(ints), sealed(self._held[:pieces])
+            floats, ints = sealed(floats), sealed(ints)
+        tables = sealed(rows), floats, ints, sealed(self._held[:pieces])
         given = sealed(state.given[: state.x[col.N_GIVEN]])
         return View(now_s, *tables, self._site(state), self._seal(facts), given)
 
@@ -225,7 +228,9 @@ class Window:
         pool, host, first, gib, speed = self._fixed
         binds = bool(s.x[col.USE_HOST])
         users, opened = self._users(s)
-        quota = s.quota[:, : col.Q_CLAIMED] - pinned_gpus(s)[:, None]
+        quota = s.quota[:, : col.Q_CLAIMED]
+        if s.x[col.LAGS] or s.x[col.PINS]:
+            quota = quota - pinned_gpus(s)[:, None]
         return ClusterSite(
             node=sealed(s.node), host=sealed(s.host) if binds else host, hosts_bind=binds, pool=pool,
             quota=sealed(quota), users=sealed(users), open=opened, gpu_first=first,

@@ -206,6 +206,21 @@ def shared_speeds(
 
 
 @entry
+def rerate_shared(
+    s: State, rule: Rule, ratio: Cube, eased: Matrix, pace: Matrix, curve: Matrix, points: Floats, jobs: Ints,
+    speeds: Floats, now: float,
+) -> None:  # fmt: skip
+    """`rerate` everybody who runs by `shared_speeds`; `jobs` and `speeds` are scratch, as long as the list of these."""
+    count = 0
+    for k in range(s.x[N_RUN]):
+        if s.run[k] >= 0 and s.i[s.run[k], PROMISED] == 0:
+            jobs[count] = s.run[k]
+            count += 1
+    shared_speeds(s, ratio, eased, pace, curve, points, jobs[:count], speeds[:count])
+    rerate(s, rule, jobs[:count], speeds[:count], now)
+
+
+@entry
 def paired_speeds(s: State, pair: Cube, jobs: Ints, out: Floats) -> None:
     """Speed of each running job beside whoever shares its GPUs: a gang moves at its slowest GPU.
 

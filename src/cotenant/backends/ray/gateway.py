@@ -299,10 +299,10 @@ def is_dead(handle: Any) -> bool:
 
 def waits_for(node: dict[str, Any]) -> str:
     """What keeps the agent of a node from beginning, as far as Ray says."""
-    import ray
+    from ray._private.state import available_resources_per_node
 
     gpus = int(node["Resources"].get("GPU", 0))
-    free = ray._private.state.available_resources_per_node().get(node["NodeID"], {}).get("GPU", 0)
+    free = available_resources_per_node().get(node["NodeID"], {}).get("GPU", 0)
     if free < gpus:
         return f"{gpus - int(free)} of its {gpus} GPUs are in use by others"
     return f"its agent has not begun after {_SLOW_S:g} s"

@@ -23,7 +23,7 @@ import numpy as np
 from cotenant.core import columns as col
 from cotenant.core.view import View
 from cotenant.placement.room import SharedRoom
-from cotenant.policies.gandiva.paces import pace, slow_rows
+from cotenant.policies.gandiva.paces import Paces
 from cotenant.policies.gandiva.packing import may_go
 from cotenant.policies.gandiva.server import Servers
 
@@ -67,28 +67,28 @@ class Migrator:
 
     def __init__(
         self, lasting: Migration, board: SharedRoom, view: View, servers: Servers, moved: set[int],
-        packed: Collection[int],
+        packed: Collection[int], paces: Paces,
     ) -> None:  # fmt: skip
-        self._kept, self._board, self._view, self._servers = lasting, board, view, servers
+        self._kept, self._board, self._view, self._servers, self._paces = lasting, board, view, servers, paces
         self._moved, self._packed = moved, packed
         if lasting.moves:
             lasting.moves = {row: move for row, move in lasting.moves.items() if row in board.gpus_of}
         if board.new or any(row not in board.gpus_of for row in board.reseated):
             lasting.futile = {item for item in lasting.futile if item[0] in board.gpus_of}
         self._later_s = np.inf
-        self._take_seats(first=True)
+        self._take_seats(board.reseated, first=True)
         for row, move in lasting.moves.items():
             if not move.begun:
                 move.begun = not view.promised[view.at(row)]
                 move.since_s = move.since_s if move.begun else view.now_s
 
-    def _take_seats(self, *, first: bool) -> None:
-        """Note since when jobs have had their GPUs: turns do not count as moves."""
+    def _take_seats(self, rows: set[int], *, first: bool) -> None:
+        """Note since when these jobs have had their GPUs: turns do not count as moves."""
         view, kept, seats, now = self._view, self._kept, self._kept.seats, self._board.gpus_of
-        if self._board.new:
+        if self._board.new and first:
             kept.seats = seats = {row: seat for row, seat in seats.items() if row in now}
             kept.apart = {}
-        for row in self._board.reseated:
+        for row in rows:
             gpus = now.get(row)
             if gpus is None:
                 seats.pop(row, None)
@@ -142,8 +142,8 @@ class Migrator:
 
     def end(self) -> None:
         """Write down who sits where, and when to look again."""
-        self._take_seats(first=False)
-        self._kept.due_s = min(self._dues().values(), default=np.inf)
+        self._take_seats(self._moved, first=False)
+        self._kept.due_s = min(self._dues().values(), default=np.inf) if self._kept.moves else np.inf
         self._kept.next_s = min(self._kept.due_s, self._later_s)
 
     # -- reasons ---------------------------------------------------------------------------------------------------
@@ -151,6 +151,8 @@ class Migrator:
     def lower(self) -> None:
         """Jobs that take turns go to free GPUs elsewhere, from the most crowded server on."""
         servers = self._servers
+        if not servers.is_crowded():
+            return
         for node in sorted(servers.crowded(), key=lambda node: (-servers.load(node), node)):
             for row in servers.jobs(node):
                 if servers.load(node) <= 1:
@@ -170,7 +172,7 @@ class Migrator:
         slow = {
             row: lost for row in self._may_be_slow()
             if all(len(board.users[gpu]) == 1 for gpu in board.gpus_of[row])
-            and (lost := 1 - pace(self._view, row)) >= self._kept.interference
+            and (lost := 1 - float(self._paces.pace[self._view.at(row)])) >= self._kept.interference
         }  # fmt: skip
         for row in sorted(slow, key=lambda row: (-slow[row], row)):
             if slow[row] < self._kept.interference or not self._pays(row, PART, slow[row]):
@@ -186,8 +188,7 @@ class Migrator:
 
     def _may_be_slow(self) -> list[int]:
         """Jobs on GPUs that are seen to run clearly slower than alone."""
-        slow, seats = slow_rows(self._view, self._kept.interference), self._board.gpus_of
-        return [row for row in slow if row not in self._packed and row in seats]
+        return [row for row in self._paces.slow if row not in self._packed and row in self._board.gpus_of]
 
     def defragment(self) -> None:
         """Empty servers of which at least three quarters are free onto fuller ones that are in use."""

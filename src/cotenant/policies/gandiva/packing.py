@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cotenant.core import columns as col
 from cotenant.core.view import V_RUNNING, View
-from cotenant.core.workload import Floats, Ints
+from cotenant.core.workload import Ints
 from cotenant.placement.room import SharedRoom
 from cotenant.policies.gandiva.paces import Paces, pace
 from cotenant.policies.gandiva.server import Servers
@@ -46,7 +46,6 @@ class JobPacking:
         self._guests: dict[int, list[int]] = {}  # by host
         self._refused: dict[int, list[frozenset[int]]] = {}  # by row: who did not go together with it
         self._fresh = False  # whether trials are to be put in order
-        self._paces = Paces()
         self._paired: set[int] | None = None  # where it is known
         self._units: Ints = np.zeros(0, np.int64)  # by row: its `unit`
         self._waits: set[int] = set()  # guests that were not seen to pay yet
@@ -61,12 +60,10 @@ class JobPacking:
         """The host of a job's group; itself where it has none."""
         return self.trials[row].host if row in self.trials else row
 
-    def units(self, rows: Ints) -> Ints:
-        """The same of several."""
-        if not self.trials:
-            return rows
-        self._reach(int(rows.max(initial=0)))
-        return self._units[rows]
+    @property
+    def units(self) -> Ints:
+        """The same of all rows that ever shared, and of some more."""
+        return self._units
 
     def _reach(self, row: int) -> None:
         """Let the table of units reach a row."""
@@ -142,12 +139,12 @@ class JobPacking:
         """What jobs do together while they have their GPUs, as seen in their steps: each 1 if as fast as alone."""
         return sum(pace(view, row) for row in rows)
 
-    def judge(self, board: SharedRoom, view: View, servers: Servers) -> list[int]:
+    def judge(self, board: SharedRoom, view: View, servers: Servers, paces: Paces) -> list[int]:
         """Guests whose group makes less progress than in turns: they are to part from it."""
         parted: list[int] = []
         if not self.trials:
             return parted
-        seen = self._look(view)
+        self._look(paces.changed)
         if not self._unsettled:
             return parted
         for guest, trial in [item for item in self.trials.items() if item[1].host in self._unsettled]:
@@ -155,7 +152,7 @@ class JobPacking:
                 self._altered.add(trial.host)  # it has still to be judged as it is now
                 continue
             group = self.members(trial.host)
-            trial.kept = sum(float(seen[view.at(row)]) for row in group) > trial.base
+            trial.kept = sum(float(paces.pace[view.at(row)]) for row in group) > trial.base
             self._waits.discard(guest)
             if not trial.kept:
                 self.counts["undone"] += 1
@@ -167,16 +164,14 @@ class JobPacking:
                 parted.append(guest)
         return parted
 
-    def _look(self, view: View) -> Floats:
-        """The pace of everybody; groups in which it has changed, or which are not settled yet, are judged.
+    def _look(self, changed: list[int]) -> None:
+        """Groups in which the pace of somebody has changed, or which are not settled yet, are judged.
 
         Settled are those who were kept at the last look with the company and the pace that they have now.
         """
-        found, changed = self._paces.look(view)
         units = {self.unit(row) for row in changed if row in self.trials or row in self._guests}
         waits = {self.trials[guest].host for guest in self._waits}
         self._unsettled, self._altered = units | waits | self._altered, set()
-        return found
 
     def _busy_with_others(self, trial: Trial) -> bool:
         """Whether a younger guest of the same group has still to be judged: who was there before is not to blame."""

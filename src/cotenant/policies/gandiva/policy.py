@@ -27,6 +27,7 @@ from cotenant.policies.base import Context, PlanPolicy
 from cotenant.policies.beliefs import NAMES, NONE, PairBeliefs
 from cotenant.policies.gandiva.growth import Growth
 from cotenant.policies.gandiva.migration import Migration, Migrator
+from cotenant.policies.gandiva.paces import Paces, on_other_terms
 from cotenant.policies.gandiva.packing import JobPacking, may_go
 from cotenant.policies.gandiva.server import Servers
 from cotenant.policies.gandiva.turns import shares
@@ -84,6 +85,7 @@ class Gandiva(PlanPolicy):
         self.packing = JobPacking(watch_s, trial_s, int(self.number("group")))
         limits = self.number("interference"), self.number("spread_loss")
         self.migration = Migration(self.number("residence_s"), trial_s, *limits)
+        self.paces = Paces(self.number("interference"))
         self.growth = Growth(self.number("idle_s"), watch_s, trial_s)
         self._room: SharedRoom | None = None
         self._servers: Servers | None = None
@@ -97,6 +99,7 @@ class Gandiva(PlanPolicy):
     def decide(self, view: View) -> Plan:
         """Judge packings and moves, place arrivals, improve, give away what is idle, share out the time."""
         self._pairs.look(view)
+        self.paces.look(view)
         board = self._room = SharedRoom(view) if self._room is None else self._room.following(view)
         packing, elastic = self.packing, view.facts.elastic
         running = set() if elastic is None else set(board.gpus_of)
@@ -109,7 +112,7 @@ class Gandiva(PlanPolicy):
             servers = servers.following(board, packing.packed)
         self._servers = servers
         moved: set[int] = set()
-        for guest in packing.judge(board, view, servers):
+        for guest in packing.judge(board, view, servers, self.paces):
             if may_go(view, guest):
                 self._separate(board, servers, guest, moved)
         quota = view.site.quota_left()
@@ -117,11 +120,11 @@ class Gandiva(PlanPolicy):
             quota[board.tenant(row)] += len(gpus)
         placed = self._place(board, view, servers, quota)
         self._migrate(board, view, servers, moved)
-        if self.params["packing"] and view.facts.together is not None and servers.crowded():
+        if self.params["packing"] and view.facts.together is not None and servers.is_crowded():
             ratio = self._pairs.worth_packing(view) if self._pairs.active else view.facts.together.ratio
             packing.pack(board, view, servers, moved, ratio)
         if self.params["grow_shrink"] and elastic is not None:
-            calm = placed and not servers.crowded()
+            calm = placed and not servers.is_crowded()
             self.growth.grow(board, servers, given, running - moved - packing.paired, quota, calm)
         moves = [(row, before) for row, before in board.former.items() if board.gpus_of.get(row, []) != before]
         run = {row: board.places(row) for row, _ in moves if row in board.gpus_of}
@@ -131,7 +134,7 @@ class Gandiva(PlanPolicy):
 
     def _migrate(self, board: SharedRoom, view: View, servers: Servers, moved: set[int]) -> None:
         """Move jobs, for the reasons that are switched on."""
-        mover = Migrator(self.migration, board, view, servers, moved, self.packing.paired)
+        mover = Migrator(self.migration, board, view, servers, moved, self.packing.paired, self.paces)
         mover.judge()
         if self.params["migration"]:
             mover.lower()
@@ -190,7 +193,7 @@ class Gandiva(PlanPolicy):
         """When the first trial or move is to be judged or, under overload, a job has been watched for long enough."""
         times = [trial.since_s + self.number("trial_s") for trial in self.packing.unjudged()]
         times += [self.migration.next_s, self.migration.look_s if self.params["parting"] else np.inf]
-        if self.params["packing"] and view.facts.together is not None and servers.crowded():
+        if self.params["packing"] and view.facts.together is not None and servers.is_crowded():
             short = self.number("watch_s") - view.attained_s
             short = short[(short > 0) & _seated(board, view)]
             times += [view.now_s + float(short.min())] if len(short) else []
@@ -203,10 +206,9 @@ class Gandiva(PlanPolicy):
     def _place(self, board: SharedRoom, view: View, servers: Servers, quota: Ints) -> bool:
         """Seat whoever waits, within the quotas; whether nobody was left without GPUs."""
         self.refused_rows = {}
-        waiting = np.flatnonzero(~view.running)
+        at = waiting = self.paces.waiting
         if not len(waiting):
             return True
-        at = waiting
         if len(at) > 1:
             at = waiting[np.lexsort((view.rows[waiting], view.submit_s[waiting], -view.priority[waiting]))]
         columns = (view.rows[at], view.tenant[at], view.asked_gpus[at], view.class_number[at])
@@ -240,7 +242,7 @@ class Gandiva(PlanPolicy):
         """
         share: dict[int, float] = {}
         crowded = servers.crowded()
-        if not crowded or board.new or (view.weight != 1).any() or view.tier.any():  # people may change these any time
+        if not crowded or board.new or not self.paces.equal:  # people may change weights and priorities any time
             self._parts = {}
         for node in crowded:
             look, parts = self._parts.get(node, (-1, []))
@@ -249,12 +251,11 @@ class Gandiva(PlanPolicy):
                 self._parts[node] = look, parts
             for job, part in parts:
                 share[job] = min(share.get(job, 1.0), part)
-        shown: Floats | float = 1.0
+        shown: Floats = np.ones(len(view.rows) if share else 0)
         if share:
-            at, shown = view.places_of_rows(), np.ones(len(view.rows))
+            at = view.places_of_rows()
             shown[[at[row] for row in share]] = list(share.values())
-        changed = (view.share != shown) | (view.turn != self.packing.units(view.rows) + 1)
-        new = view.rows[changed & view.running].tolist() if changed.any() else []
+        new = on_other_terms(view, shown, self.packing.units)
         new = [row for row in new if row in board.gpus_of and (board.all_up or board.up[board.gpus_of[row]].any())]
         return {row: Terms(share=share.get(row, 1.0), turn=self.packing.unit(row) + 1) for row in {*run, *new}}
 

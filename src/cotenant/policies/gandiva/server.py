@@ -157,6 +157,11 @@ class Servers:
         self._look()
         return sorted(self._crowded)
 
+    def is_crowded(self) -> bool:
+        """Whether there are any."""
+        self._look()
+        return bool(self._crowded)
+
     def sparse(self) -> list[int]:
         """Nodes in use of which at least three quarters are free, the emptiest first."""
         self._look()
