@@ -248,7 +248,9 @@ def _seen_from_afar(url: str) -> str:
 def _greet(service: CoreService, url: str, new_secret: str | None) -> None:
     """Say where it listens. The token is shown once, when it is made; later only where it is kept."""
     home = service.options.home
-    (home / "url").write_text(url + "\n", encoding="utf-8")
+    fresh = home / "url.new"
+    fresh.write_text(url + "\n", encoding="utf-8")
+    fresh.replace(home / "url")  # whoever waits for it never reads half of it
     gpus = sum(node.gpus for node in service.observer.nodes)
     sys.stdout.write(f"cotenant serves {gpus} GPUs under policy {service.store.book.policy} at {url}\n")
     for line in service.backend.capabilities().unprotected:
