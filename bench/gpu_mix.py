@@ -3,7 +3,8 @@
     python -m bench.gpu_mix --state DIR [--phase profile,live,table] [--policies fifo,srtf] [--seconds-left 500]
     python -m bench.gpu_mix --state DIR --stand-in          # without a GPU: timed waits in the place of training
 
-profile  `cotenant profile` of every model, at most 40 s each, then of pairs while `--pairs-s` last
+profile  `cotenant profile` of every model, at most 40 s each, then of pairs while `--pairs-s` last; where plays follow,
+         those in which nobody shares come between the two, so that what they need is not old by then
 live     per policy: `cotenant serve`, the jobs submitted some seconds apart, `whatif` after the last one, until all
          end; simulator and service know the profile as the plays before have renewed it (`bench.gpu_mix_renew`)
 table    the simulator on the same submissions, from that profile alone; errors of forecasts; what must be shown, with
@@ -76,6 +77,7 @@ def main() -> None:
     parser.add_argument("--measure", default=WHOLE, help="what profiles have besides starts and speeds")
     parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
     parser.add_argument("--as-measured", action="store_true", help="table: simulate from a profile that nobody renewed")
+    parser.add_argument("--by-machine", action="store_true", help="table: renew as today, plays of before that, too")
     parser.add_argument(
         "--at-its-speed",
         action="store_true",
@@ -89,17 +91,17 @@ def main() -> None:
     phases, plays = options.phase.split(","), [PLAYS[name] for name in options.policies.split(",")]
     if setting.stand_in:
         plays = [replace(play, share="time") for play in plays]  # MPS needs a GPU
-    done = True
-    if "profile" in phases:
-        done = profile(setting, kept, call, options.pairs_s, options.measure)
-    if "live" in phases and done:
-        done = live(setting, kept, call, plays)
-    fine = table(setting, kept, not options.as_measured, options.at_its_speed) if "table" in phases else True
+    alone, shared = [play for play in plays if not play.shares], [play for play in plays if play.shares]
+    done = "profile" not in phases or profile(setting, kept, call, options.measure)
+    done = done and ("live" not in phases or live(setting, kept, call, alone))
+    done = done and ("profile" not in phases or pairs(setting, kept, call, options.pairs_s))
+    done = done and ("live" not in phases or live(setting, kept, call, shared))
+    fine = table(setting, kept, options) if "table" in phases else True
     sys.exit(UNFINISHED if not done else int(not fine))
 
 
-def profile(setting: Setting, kept: Kept, call: Call, pairs_s: float, what: str) -> bool:
-    """Measure what is not measured yet; whether all is done."""
+def profile(setting: Setting, kept: Kept, call: Call, what: str) -> bool:
+    """Measure the models that are not measured yet; whether all is done."""
     for member in reversed(MIX):  # the short ones first: the first start of all reads cold files
         if member.model in kept.data["profile_s"]:
             continue
@@ -108,6 +110,11 @@ def profile(setting: Setting, kept: Kept, call: Call, pairs_s: float, what: str)
         kept.data["profile_s"][member.model] = seconds = measure(Shell(setting.state), setting, member, what)
         print(f"profiled {member.model} in {seconds:.1f} s", flush=True)
         kept.save()
+    return True
+
+
+def pairs(setting: Setting, kept: Kept, call: Call, pairs_s: float) -> bool:
+    """Measure pairs, unless that is done; whether it is."""
     if not kept.data["pairs_s"] and pairs_s:
         if call.left_s < pairs_s + 20:
             return unfinished("pairs")
@@ -123,7 +130,7 @@ def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
     for play in plays:
         if play.name in runs:
             continue
-        file = profile_for(setting, kept, list(runs))
+        file = profile_for(setting, kept, list(runs), by_machine=True)
         file.save(setting.known)
         expected = {member.model: alone_s(file, member.model, setting.steps(member)) for member in MIX}
         longest_s = sum(expected.values()) * (LONGEST_SHARED if play.shares else LONGEST)
@@ -131,7 +138,8 @@ def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
             return unfinished(f"{play.name}, which may take {longest_s + SPARE_S:.0f} s")
         began = time.monotonic()
         policy = play.policy_for(expected[model] - stopping_s(file, model) for model in expected)
-        runs[play.name] = run = play_live(setting, play, policy, expected) | {"after": list(runs)}
+        runs[play.name] = run = play_live(setting, play, policy, expected)
+        run |= {"after": [name for name in runs if name != play.name], "by_machine": True}
         kept.save()
         times = live_times(run)
         said = f"average JCT {times.jct_s:.1f} s, makespan {times.makespan_s:.1f} s"
@@ -139,9 +147,9 @@ def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
     return True
 
 
-def profile_for(setting: Setting, kept: Kept, after: Sequence[str]) -> ProfileFile:
+def profile_for(setting: Setting, kept: Kept, after: Sequence[str], by_machine: bool) -> ProfileFile:
     """What was measured, renewed by these plays."""
-    return renewed(load_profile_file(setting.profile), [kept.data["runs"][name] for name in after])
+    return renewed(load_profile_file(setting.profile), [kept.data["runs"][name] for name in after], by_machine)
 
 
 def unfinished(what: str) -> bool:
@@ -150,13 +158,14 @@ def unfinished(what: str) -> bool:
     return False
 
 
-def table(setting: Setting, kept: Kept, renew: bool, at_speed: bool) -> bool:
+def table(setting: Setting, kept: Kept, options: argparse.Namespace) -> bool:
     """Compare and print; whether everything was shown."""
-    runs = kept.data["runs"]
+    runs, at_speed = kept.data["runs"], options.at_its_speed
     steps = {member.model: setting.steps(member) for member in MIX}
     sims, factors = {}, []
     for name, run in runs.items():
-        file = profile_for(setting, kept, run.get("after", ()) if renew else ())
+        after, by_machine = run.get("after", ()), options.by_machine or run.get("by_machine", False)
+        file = profile_for(setting, kept, () if options.as_measured else after, by_machine)
         factors.append(machine_factor(file, run))
         sims[name] = simulated(at_its_speed(file, factors[-1] if at_speed else 1.0), PLAYS[name], run, steps)
     reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}
