@@ -30,7 +30,7 @@ def main() -> None:
     kept, setting = Kept(state), Setting(state.absolute())
     print(f"{'play':12} {'alone':>16} {'beside one':>16} {'beside more':>16}")
     for name, run in kept.data["runs"].items():
-        file = profile_for(setting, kept, run.get("after", ()))
+        file = profile_for(setting, kept, run.get("after", ()), run.get("by_machine", False))
         cells = {0: "", 1: "", 2: ""} | {
             many: f"{ratio:.2f} ({s:.0f} s)" for many, (ratio, s) in seen(file, run).items()
         }
