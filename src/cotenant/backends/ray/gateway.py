@@ -266,8 +266,8 @@ class RayGateway:
     def op_release(self) -> int:
         """End all agents, so that Ray may give the GPUs to others; how many there were.
 
-        Ray sends such an order without waiting for an answer, and one that is sent just before this process ends may be
-        lost. So it is repeated until they are seen to be dead.
+        Ray's call does not tell whether they have ended, and this process may end right after it. So it is repeated
+        until they are seen to be dead.
         """
         import ray
 
