@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from service_kit import ONE, Rig
 
+from cotenant.beliefs.host_pace import HostPace
 from cotenant.core import columns as col
 from cotenant.runtime.protocol import Hello, Progress, Restored
 from cotenant.service.planner.beliefs import LiveBeliefs
+from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.workload.profiles.lifecycle import UNKNOWN
+from cotenant.workload.profiles.profile_file import Measured, MeasuredModel, ProfileFile
 
 TRAIN = "python train.py; sleep 1000"
+BUSY = (("first", 0.5), ("waits", 0.5), ("busy", 0.95))
 
 
 def speak(rig: Rig, job: str, step: int, total: int, ready_s: float, step_s: float = 0.0) -> None:
@@ -169,3 +175,40 @@ def test_a_word_is_judged_by_jobs_that_still_run(tmp_path: Path) -> None:
     before, after = beliefs(rig).duration(jobs[1], {}), beliefs(rig).duration(jobs[1], {}, words=words)
     assert (before.least_s, before.spread) == (after.least_s, pytest.approx(0.5))
     assert after.spread == pytest.approx(0.167, abs=0.01)
+
+
+def test_starts_of_some_models_tell_of_the_host_and_so_of_others(tmp_path: Path) -> None:
+    """By the profile all start in 20 s. The first needs 24 here: 1 / (1 + 0.1^2 / 0.07^2) of that is the host."""
+    cycle = replace(UNKNOWN, start_s=20.0)
+    models = {name: MeasuredModel(on={"gpu": Measured(1, 1.0, busy=busy, lifecycle=cycle)}) for name, busy in BUSY}
+    ProfileFile("gpu", {"gpu": 80.0}, models).save(tmp_path / "profile.json")
+    rig = Rig(tmp_path / "home", "fifo", ONE, profile=str(tmp_path / "profile.json"))
+    jobs = [rig.submit(TRAIN, expected=100, model=name) for name in ("first", "waits", "busy", "first", "strange")]
+    rig.ticks(1)
+    before = rig.service.planner.scene("fifo")
+    assert (before.pace, before.start_shift.tolist()) == (HostPace(), [0.0] * 5)
+    assert before.bound.tolist() == pytest.approx([1.0, 1.0, 0.05, 1.0, 1.0])
+    rig.backend.advance(24.0)
+    for step in range(1, 31):
+        speak(rig, jobs[0], step, 70, 26.0)
+        rig.backend.advance(1.0)
+        rig.service.tick()
+    scene = rig.service.planner.scene("fifo")
+    assert scene.jobs == jobs
+    took_s = rig.service.store.book.jobs[jobs[0]].last.start_s
+    assert took_s == pytest.approx(24.0, abs=1.1)
+    shift = np.log(took_s / 20) / (1 + 0.1**2 / 0.07**2)
+    assert scene.pace.shift == pytest.approx(shift)
+    assert scene.pace.spread == pytest.approx((0.07**-2 + 0.1**-2) ** -0.5)
+    # Of its own model it is known how long a start takes here, of one that nobody has measured nothing is.
+    assert scene.start_shift.tolist() == pytest.approx([0.0, scene.pace.shift, scene.pace.shift, 0.0, 0.0])
+    assert scene.start_spread.tolist() == [0.1, 0.1, 0.1, 0.1, 0.3]
+    assert scene.bound.tolist() == pytest.approx([0.0, 1.0, 0.05, 1.0, 1.0])  # what it does is seen
+    told, _ = forecast(scene, Patience(rest_s=0.0))
+    scene.pace, scene.start_shift = HostPace(), np.zeros(5)
+    before_s, _ = forecast(scene, Patience(rest_s=0.0))
+    later_s = [one.end_s - was.end_s for job in jobs[:3] if (one := told[job]) and (was := before_s[job])]
+    waits_s = 100 * (np.exp(shift) - 1)
+    assert later_s == pytest.approx(
+        [0.0, waits_s, waits_s + 20 * (np.exp(shift) - 1) + 80 * (np.exp(0.05 * shift) - 1)]
+    )

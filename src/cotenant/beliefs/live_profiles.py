@@ -117,6 +117,7 @@ class LiveProfiles:
         self._known: dict[Kind, Floats] = {}
         self._steps: dict[Kind, float] = {}
         self._lifecycle: dict[Kind, LifecycleRow] = {}
+        self._busy: dict[Kind, float] = {}
         self._paired: tuple[object, NDArray[np.float64] | None] = None, None
         self._beside: tuple[object, Together | None] = None, None
         self._raw: tuple[frozenset[Kind], Profile | None] = frozenset(), None
@@ -169,6 +170,10 @@ class LiveProfiles:
         if self.profile != "none":
             self._of(kind.kind)
         return self._lifecycle.get(kind.kind, UNKNOWN)
+
+    def busy(self, kind: LiveKind) -> float:
+        """Share of the time in which such jobs keep GPUs busy alone, by the profile; NaN where it does not say."""
+        return self._busy.get(kind.kind, np.nan)
 
     @property
     def knows_nothing(self) -> bool:
@@ -402,6 +407,8 @@ class LiveProfiles:
             self._known[kind] = speed
         if found.lifecycle is not None:
             self._lifecycle |= {kind: found.lifecycle.row(number) for number, kind in enumerate(found.kinds)}
+        if found.together is not None:
+            self._busy |= dict(zip(found.kinds, found.together.busy.tolist(), strict=True))
 
     def _profile(self, kinds: Sequence[Kind]) -> Profile:
         models = Codes(np.arange(len(kinds)), tuple(model for model, _ in kinds))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cotenant.beliefs.duration import DurationGuess
+from cotenant.beliefs.host_pace import HostPace
 from cotenant.core import columns as col
 from cotenant.core.decision import Event, Kind
 from cotenant.engine.cycle import Engine
@@ -21,7 +22,7 @@ from cotenant.workload.profiles.lifecycle import LifecycleRow
 class TrueBeliefs(LiveBeliefs):
     """What a simulation believes of its jobs, and what the truth says that they lost."""
 
-    spread = machine_spread = 0.0  # nothing is in doubt
+    spread = 0.0  # nothing is in doubt
 
     def __init__(self, live: LiveBeliefs, known: Simulation, truth: Truth) -> None:
         super().__init__(live.book, live.reports, live.profiles, False)
@@ -55,6 +56,10 @@ class TrueBeliefs(LiveBeliefs):
     ) -> Belief:  # fmt: skip
         """As estimated."""
         return Belief(least_s=float(self._known.state.f[TrueWorld.row_of(job.id), col.BELIEF]), spread=self.spread)
+
+    def host_pace(self) -> HostPace:
+        """As it was."""
+        return HostPace(0.0, 0.0)
 
     def phases(self, job: LiveJob) -> LifecycleRow:
         """What coming and going costs."""

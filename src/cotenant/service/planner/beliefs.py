@@ -23,6 +23,7 @@ from cotenant.beliefs.duration import (
     blend,
     with_own_progress,
 )
+from cotenant.beliefs.host_pace import HostPace, bound_to_host
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.beliefs.pairing import Pairing
 from cotenant.beliefs.watched import Watched, learned_kind
@@ -61,12 +62,7 @@ class Belief:
 
 
 class LiveBeliefs:
-    """Beliefs from reports, measured costs and a profile.
-
-    `machine_spread`: the doubt that all of them share, since machines are not as fast at one time as at another.
-    """
-
-    machine_spread = 0.07  # two machines with an H200 had 0.033 and 0.091 over eight plays each (docs/hardware)
+    """Beliefs from reports, measured costs and a profile."""
 
     def __init__(
         self, book: Book, reports: Reports, profiles: LiveProfiles, shares_hosts: bool, pairing: Pairing | None = None,
@@ -224,9 +220,19 @@ class LiveBeliefs:
         """
         return self._phases.of(job)
 
-    def start_spread(self, job: LiveJob) -> float:
-        """The doubt about its start-up: the standard deviation of the logarithm."""
-        return self._phases.start_spread(job)
+    def host_pace(self) -> HostPace:
+        """How fast hosts are now, against when the profile was made."""
+        return self._phases.host_pace()
+
+    def start_doubt(self, job: LiveJob, pace: HostPace) -> tuple[float, float]:
+        """By how much its start-up is off as believed, at this pace, and the doubt about it; logarithms."""
+        return self._phases.start_doubt(job, pace)
+
+    def bound(self, job: LiveJob) -> float:
+        """How much of a change of the host's pace its steps share; none where they were seen to be what they are."""
+        report = self.reports.of(job.id) if job.attempts else None
+        clear = report is not None and report.speed.step_s is not None and report.speed.spread <= CLEAR
+        return 0.0 if clear else bound_to_host(self.profiles.busy(self.kind(job)))
 
     def come_s(self, job: LiveJob, attempt: Attempt) -> float:
         """What an attempt took, or is believed to take, until its steps began."""

@@ -63,7 +63,7 @@ def forecast(scene: ForecastScene, patience: Patience) -> tuple[dict[str, Foreto
 
     player = Player(scene, told)
     middle = np.zeros((1, len(scene.jobs)))
-    plain, whole = player.play(Drawn(_left_s(scene, middle)[0], np.exp(middle[0])))
+    plain, whole = player.play(Drawn(*(part[0] for part in _at_pace(scene, middle, middle, np.zeros((1, 1))))))
     starts, patience.answers = player.first_s, player.answers or {}
     limit_s = player.took_s + _MOST_OVER * patience.rest_s
     count = _plays(patience.rest_s, player.took_s) if whole else 0
@@ -82,10 +82,8 @@ def _plays(rest_s: float, took_s: float) -> int:
 
 def _ends(scene: ForecastScene, player: Player, count: int) -> Floats:
     """Play x job: when each ends, as far as there was time."""
-    left_s = _left_s(scene, _normal(scene.jobs, count, "work"))
-    start = np.exp(scene.start_spread * _normal(scene.jobs, count, "start"))
-    machine = np.exp(scene.machine_spread * _normal([""], count, "machine"))
-    left_s, start = left_s * machine, start * machine
+    draws = _normal(scene.jobs, count, "work"), _normal(scene.jobs, count, "start"), _normal([""], count, "machine")
+    left_s, start = _at_pace(scene, *draws)
     found = []
     for k in range(count):
         ends_s, whole = player.play(Drawn(left_s[k], start[k], _doubted(scene.rates, k)))
@@ -93,6 +91,13 @@ def _ends(scene: ForecastScene, player: Player, count: int) -> Floats:
             break
         found.append(ends_s)
     return np.array(found).reshape(len(found), len(scene.jobs))
+
+
+def _at_pace(scene: ForecastScene, work: Floats, start: Floats, host: Floats) -> tuple[Floats, Floats]:
+    """Play x job: what is left to do, and factors of start-ups, by normal numbers; the host's are the same for all."""
+    pace = scene.pace.shift + scene.pace.spread * host
+    starts = scene.start_shift + scene.start_spread * start + scene.pace.spread * host
+    return _left_s(scene, work) * np.exp(scene.bound * pace), np.exp(starts)
 
 
 def _left_s(scene: ForecastScene, normal: Floats) -> Floats:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from cotenant.beliefs.host_pace import OWN_SPREAD, HostPace, host_pace
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.service.store.book import Book
 from cotenant.service.store.job import ASK, SUSPEND, LiveJob
@@ -27,7 +28,7 @@ from cotenant.workload.profiles.lifecycle import LifecycleRow
 GUESSED = LifecycleRow(start_s=10.0, save_s=2.0, restore_s=2.0, suspend_s=4.0, resume_s=3.0, exit_s=1.0)
 """Of a Python program that nobody has measured: it imports libraries and builds a model before its first step."""
 _OTHERS = LifecycleRow(start_s=0.0, save_s=2.0, restore_s=2.0, suspend_s=4.0, resume_s=3.0, exit_s=0.0)
-MEASURED_SPREAD, GUESSED_SPREAD = 0.1, 0.3  # of a start-up (its logarithm): 64 on an H200 after a profile had 0.10
+GUESSED_SPREAD = 0.3  # of a start-up of which nothing was measured (its logarithm)
 _WHAT = {
     "start_s": START, "save_s": SAVE, "restore_s": RESTORE, "suspend_s": SUSPENDING, "resume_s": RESUME, "exit_s": EXIT,
 }  # fmt: skip
@@ -61,12 +62,24 @@ class Phases:
         self._last = job, self._book.seq, found
         return found
 
-    def start_spread(self, job: LiveJob) -> float:
-        """How sure a start-up is: of its like or by a profile, or a guess."""
+    def host_pace(self) -> HostPace:
+        """How fast hosts are now against when the profile was made, by the models that have started here since."""
+        found: dict[str, float] = {}
+        for kind in self._profiles.kinds:
+            model = kind.kind[0]
+            seen = self._book.learned.of(START, (("runs", model),)) if model else None
+            told_s = self._profiles.lifecycle_of(kind).start_s
+            if seen is not None and told_s > 0:
+                found[model] = seen.mean - math.log(told_s)
+        return host_pace(found.values())
+
+    def start_doubt(self, job: LiveJob, pace: HostPace) -> tuple[float, float]:
+        """Of a start-up: by how much it is off as believed, since it is a profile's, and the doubt (logarithms)."""
         kind, runs, _ = phase_keys(job, self._type(job))
+        if self._book.learned.of(START, (kind, runs)) is not None:
+            return 0.0, OWN_SPREAD
         told_s = self._profiles.lifecycle_of(LiveKind((job.spec.model, job.spec.gpus))).start_s
-        known = math.isfinite(told_s) or self._book.learned.of(START, (kind, runs)) is not None
-        return MEASURED_SPREAD if known else GUESSED_SPREAD
+        return (pace.shift, OWN_SPREAD) if math.isfinite(told_s) else (0.0, GUESSED_SPREAD)
 
     def _type(self, job: LiveJob) -> str:
         """The GPU type that it has, asks for, or will have since there is no other."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.host_pace import HostPace
 from cotenant.core import columns as col
 from cotenant.core.jobspec import FAILED, OK, dependency
 from cotenant.core.lifecycle import JobState
@@ -53,7 +54,8 @@ class ForecastScene:
 
     `done_s` and `left_s` are what jobs have done by now and still have to do at speed 1, `spread` the doubt about it
     (of its logarithm); where `whole`, about what they have to do in all. `start_spread` is the doubt about start-ups,
-    `machine_spread` that about the speed of everything at once.
+    `start_shift` by how much longer than believed they are at the host's present pace, `bound` how much of a change of
+    that pace the work shares that is left.
     `loses` are those who lose unsaved work when they are stopped, `array_of` says of which limited arrays jobs are,
     `overruns` who was late for the end of its turn.
     """
@@ -72,7 +74,9 @@ class ForecastScene:
     left_s: Floats = field(default_factory=lambda: np.zeros(0))
     spread: Floats = field(default_factory=lambda: np.zeros(0))
     start_spread: Floats = field(default_factory=lambda: np.zeros(0))
-    machine_spread: float = 0.0
+    start_shift: Floats = field(default_factory=lambda: np.zeros(0))
+    bound: Floats = field(default_factory=lambda: np.zeros(0))
+    pace: HostPace = field(default_factory=lambda: HostPace(0.0, 0.0))
     whole: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
     chains: list[Chain] = field(default_factory=list)
     array_of: dict[int, str] = field(default_factory=dict)
@@ -138,8 +142,10 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     words = beliefs.words(jobs, types)
     believed = [beliefs.duration(job, types, words=words) for job in jobs]
     scene.spread = np.array([belief.spread for belief in believed])
-    scene.machine_spread = beliefs.machine_spread
-    scene.start_spread = np.array([beliefs.start_spread(job) for job in jobs])
+    scene.pace = beliefs.host_pace()
+    starts = np.array([beliefs.start_doubt(job, scene.pace) for job in jobs]).reshape(-1, 2)
+    scene.start_shift, scene.start_spread = starts[:, 0], starts[:, 1]
+    scene.bound = np.array([beliefs.bound(job) for job in jobs])
     scene.whole = np.array([belief.least_s > 0 for belief in believed])
     scene.done_s = np.array([_done_s(state, row, scene.now_s) for row in scene.rows.tolist()])
     scene.left_s = np.maximum(state.f[scene.rows, col.BELIEF] - scene.done_s, _LEAST_LEFT_S)
