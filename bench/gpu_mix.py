@@ -1,7 +1,7 @@
 """Eight training jobs on one GPU through the real service, under eight policies; foretold, simulated and happened.
 
     python -m bench.gpu_mix --state DIR [--phase profile,live,table] [--policies fifo,srtf] [--seconds-left 500]
-    python -m bench.gpu_mix --state DIR --stand-in          # without a GPU: timed waits in the place of training
+    python -m bench.gpu_mix --state DIR --stand-in [--luck 1]   # without a GPU: timed waits in the place of training
 
 profile  `cotenant profile` of every model, at most 40 s each, then of pairs while `--pairs-s` last; where plays follow,
          those in which nobody shares come between the two, so that what they need is not old by then
@@ -20,15 +20,15 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bench.gpu_mix_jobs import MIX, PLAYS, Play, Setting
 from bench.gpu_mix_live import Shell, play_live
-from bench.gpu_mix_profile import WHOLE, measure, measure_pairs
-from bench.gpu_mix_renew import at_its_speed, machine_factor, renewed
+from bench.gpu_mix_profile import WHOLE, measure, measure_pairs, warm_up
+from bench.gpu_mix_renew import at_its_speed, host_factor, renewed
 from bench.gpu_mix_table import alone_s, live_times, show, show_machine, show_runs, simulated, stopping_s, verdicts
 from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
 
@@ -41,10 +41,10 @@ UNFINISHED = 3
 class Kept:
     """What has been done so far, in one JSON file."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, steps: Mapping[str, int]) -> None:
         self.file = folder / "mix.json"
         folder.mkdir(parents=True, exist_ok=True)
-        self.data: dict[str, Any] = {"profile_s": {}, "pairs_s": 0.0, "runs": {}}
+        self.data: dict[str, Any] = {"steps": dict(steps), "profile_s": {}, "pairs_s": 0.0, "runs": {}}
         if self.file.exists():
             self.data = json.loads(self.file.read_text())
 
@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--pairs-s", type=float, default=150.0, help="seconds for pairs, all together")
     parser.add_argument("--measure", default=WHOLE, help="what profiles have besides starts and speeds")
     parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
+    parser.add_argument("--luck", type=int, default=0, help="stand-ins: a seed for what is off from the profile")
     parser.add_argument("--as-measured", action="store_true", help="table: simulate from a profile that nobody renewed")
     parser.add_argument("--by-machine", action="store_true", help="table: renew as today, plays of before that, too")
     parser.add_argument(
@@ -85,7 +86,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     busy_dir = options.state.absolute() / "busy" if options.stand_in else None
-    setting, kept, call = Setting(options.state.absolute(), busy_dir), Kept(options.state), Call(options.seconds_left)
+    setting, call = Setting(options.state.absolute(), busy_dir, options.luck), Call(options.seconds_left)
+    kept = Kept(options.state, setting.all_steps())
     if busy_dir is not None:
         busy_dir.mkdir(exist_ok=True)
     phases, plays = options.phase.split(","), [PLAYS[name] for name in options.policies.split(",")]
@@ -102,7 +104,9 @@ def main() -> None:
 
 def profile(setting: Setting, kept: Kept, call: Call, what: str) -> bool:
     """Measure the models that are not measured yet; whether all is done."""
-    for member in reversed(MIX):  # the short ones first: the first start of all reads cold files
+    if not setting.stand_in and not kept.data["profile_s"]:
+        print(f"read the libraries' files in {warm_up(setting):.1f} s", flush=True)
+    for member in reversed(MIX):  # the short ones first
         if member.model in kept.data["profile_s"]:
             continue
         if call.left_s < 50:
@@ -132,7 +136,7 @@ def live(setting: Setting, kept: Kept, call: Call, plays: list[Play]) -> bool:
             continue
         file = profile_for(setting, kept, list(runs), by_machine=True)
         file.save(setting.known)
-        expected = {member.model: alone_s(file, member.model, setting.steps(member)) for member in MIX}
+        expected = {model: alone_s(file, model, steps) for model, steps in setting.all_steps().items()}
         longest_s = sum(expected.values()) * (LONGEST_SHARED if play.shares else LONGEST)
         if call.left_s < longest_s + SPARE_S:
             return unfinished(f"{play.name}, which may take {longest_s + SPARE_S:.0f} s")
@@ -161,13 +165,14 @@ def unfinished(what: str) -> bool:
 def table(setting: Setting, kept: Kept, options: argparse.Namespace) -> bool:
     """Compare and print; whether everything was shown."""
     runs, at_speed = kept.data["runs"], options.at_its_speed
-    steps = {member.model: setting.steps(member) for member in MIX}
     sims, factors = {}, []
     for name, run in runs.items():
         after, by_machine = run.get("after", ()), options.by_machine or run.get("by_machine", False)
         file = profile_for(setting, kept, () if options.as_measured else after, by_machine)
-        factors.append(machine_factor(file, run))
-        sims[name] = simulated(at_its_speed(file, factors[-1] if at_speed else 1.0), PLAYS[name], run, steps)
+        factors.append(host_factor(file, run))
+        sims[name] = simulated(
+            at_its_speed(file, factors[-1] if at_speed else 1.0), PLAYS[name], run, kept.data["steps"]
+        )
     reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}
     show_runs(runs, sims)
     if at_speed:

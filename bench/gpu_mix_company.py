@@ -27,7 +27,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--state", type=Path, default=Path("docs/hardware"))
     state: Path = parser.parse_args().state
-    kept, setting = Kept(state), Setting(state.absolute())
+    setting = Setting(state.absolute())
+    kept = Kept(state, setting.all_steps())
     print(f"{'play':12} {'alone':>16} {'beside one':>16} {'beside more':>16}")
     for name, run in kept.data["runs"].items():
         file = profile_for(setting, kept, run.get("after", ()), run.get("by_machine", False))

@@ -31,7 +31,7 @@ from bench.gpu_mix_table import Run, alone_s, live_times, simulated
 from cotenant.workload.profiles.profile_file import MeasuredPair, ProfileFile, load_profile_file
 
 DAYS = {"second": "-earlier", "first": "-first"}
-STEPS = {member.model: member.steps for member in MIX}
+MODELS = [member.model for member in MIX]
 BUSY = ((0.0, 0.7), (0.7, 1.0), (1.0, 2.0))  # what two want of the GPU's time
 
 
@@ -39,17 +39,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--state", type=Path, default=Path("docs/hardware"))
     state: Path = parser.parse_args().state
-    runs = {day: json.loads((state / f"mix{end}.json").read_text())["runs"] for day, end in DAYS.items()}
+    kept = {day: json.loads((state / f"mix{end}.json").read_text()) for day, end in DAYS.items()}
+    runs = {day: found["runs"] for day, found in kept.items()}
     files = {day: load_profile_file(state / f"profile{end}.json") for day, end in DAYS.items()}
     for day in DAYS:
-        machine(day, runs[day], files[day])
+        machine(day, runs[day], files[day], kept[day]["steps"])
     pairs(files)
     traced(json.loads((state / "traces.json").read_text()))
     for day, other in zip(DAYS, reversed(DAYS), strict=True):
-        replay(day, runs[day], files[day], files[other])
+        replay(day, runs[day], files[day], files[other], kept[day]["steps"])
 
 
-def machine(day: str, runs: Mapping[str, Run], file: ProfileFile) -> None:
+def machine(day: str, runs: Mapping[str, Run], file: ProfileFile, steps: Mapping[str, int]) -> None:
     """How fast the machine was from run to run, for jobs that had it for themselves."""
     print(f"{day} day: seconds on the GPU against the profile, jobs by themselves")
     first_s = min(run["jobs"][0]["submitted_s"] for run in runs.values())
@@ -66,7 +67,7 @@ def machine(day: str, runs: Mapping[str, Run], file: ProfileFile) -> None:
             met = "beside others" if _meets(begin_s, warm_s, others) else "alone"
             starts[met].append((warm_s - begin_s) / _cycle(file, model).start_s)
             if not _meets(warm_s, done_s, others):
-                took, said = took + end_s - begin_s, said + alone_s(file, model, STEPS[model])
+                took, said = took + end_s - begin_s, said + alone_s(file, model, steps[model])
         after = f"after {(run['jobs'][0]['submitted_s'] - first_s) / 60:4.1f} min"
         print(f"  {name:11} {after}: " + (f"{took / said:.2f}" if said else "nobody was"))
     print("  starts: " + ", ".join(f"{fmean(each):.2f} {met} ({len(each)})" for met, each in starts.items()))
@@ -102,13 +103,13 @@ def pairs(files: Mapping[str, ProfileFile]) -> None:
     print("\npairs, time-sliced")
     tables = {day: _speeds(file) for day, file in files.items()}
     logs = {key: float(np.log(tables["second"][key] / tables["first"][key])) for key in tables["second"]}
-    rows = {model: [value for (one, _), value in logs.items() if one == model] for model in STEPS}
+    rows = {model: [value for (one, _), value in logs.items() if one == model] for model in MODELS}
     for model, row in rows.items():
         print(f"  {model:12} second day over the first: {np.exp(fmean(row)):.2f} (+-{pstdev(row):.2f})")
     of_model = sum(len(row) * (fmean(row) - fmean(logs.values())) ** 2 for row in rows.values())
     print(f"  one factor per model: {of_model / (pstdev(logs.values()) ** 2 * len(logs)):.0%} of the variance")
     for day, file in files.items():
-        busy = {model: file.model(model).on[file.reference].busy for model in STEPS}  # type: ignore[union-attr]
+        busy = {model: file.model(model).on[file.reference].busy for model in MODELS}  # type: ignore[union-attr]
         wants = [(busy[a] + busy[b], busy[a] * speed + busy[b] * tables[day][b, a])
                  for (a, b), speed in tables[day].items() if a < b]  # fmt: skip
         found = []
@@ -157,7 +158,7 @@ def _speeds(file: ProfileFile) -> dict[tuple[str, str], float]:
     return found
 
 
-def replay(day: str, runs: Mapping[str, Run], file: ProfileFile, other: ProfileFile) -> None:
+def replay(day: str, runs: Mapping[str, Run], file: ProfileFile, other: ProfileFile, steps: Mapping[str, int]) -> None:
     """What the simulator says with other pairs."""
     ways: dict[str, Callable[[], tuple[MeasuredPair, ...]]] = {
         "its own pairs": lambda: file.pairs,
@@ -171,7 +172,7 @@ def replay(day: str, runs: Mapping[str, Run], file: ProfileFile, other: ProfileF
         pairs_of_day = replace(file, pairs=made())
         cells = []
         for name in names:
-            live, said = live_times(runs[name]), simulated(pairs_of_day, PLAYS[name], runs[name], STEPS)
+            live, said = live_times(runs[name]), simulated(pairs_of_day, PLAYS[name], runs[name], steps)
             cells.append(f"{said.jct_s / live.jct_s - 1:+.1%} {said.makespan_s / live.makespan_s - 1:+.1%}")
         print(f"  {way:16}" + "".join(f"{cell:>16}" for cell in cells))
 

@@ -11,6 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from cotenant.beliefs.host_pace import OWN_SPREAD
+from cotenant.beliefs.host_pace import SPREAD as HOST_SPREAD
+
 ROOT = Path(__file__).resolve().parent.parent
 GAP_S = 4.0  # between two submissions
 ORDERS_WITHIN = 0.05  # how far the simulator may be off where nobody shares
@@ -36,18 +41,19 @@ class Member:
 
 
 MIX = (
-    Member("gpt2", "gpt2.py", 414, 32, gpu_gib=10.0),
-    Member("resnet18", "resnet.py", 270, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.02),
-    Member("resnet50", "resnet.py", 830, size="large", gpu_gib=10.0),
-    Member("bert", "bert.py", 347, 64, gpu_gib=8.0),
-    Member("rl", "rl.py", 42, 256, gpu_gib=3.0, spare=True, host_s=0.04, gpu_s=0.002),
-    Member("vit", "vit.py", 69, 256, gpu_gib=10.0),
-    Member("lstm", "lstm.py", 206, 32, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.015),
-    Member("recommender", "recommender.py", 846, 4096, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.01),
+    Member("gpt2", "gpt2.py", 230, 64, gpu_gib=24.0),
+    Member("resnet18", "resnet.py", 295, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.02),
+    Member("resnet50", "resnet.py", 1140, size="large", gpu_gib=24.0),
+    Member("bert", "bert.py", 200, 192, gpu_gib=24.0),
+    Member("rl", "rl.py", 28, 256, gpu_gib=3.0, spare=True, host_s=0.04, gpu_s=0.002),
+    Member("vit", "vit.py", 40, 768, gpu_gib=30.0),
+    Member("lstm", "lstm.py", 180, 32, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.015),
+    Member("recommender", "recommender.py", 1410, 4096, gpu_gib=4.0, spare=True, host_s=0.02, gpu_s=0.01),
 )
 STAND_IN_STEPS = {
     "gpt2": 180, "resnet18": 70, "resnet50": 300, "bert": 160, "rl": 70, "vit": 70, "lstm": 80, "recommender": 90,
 }  # fmt: skip
+STEP_SPREAD, GPU_SPREAD = 0.05, 0.02  # of luck, as logarithms: steps that wait for the host, and those that do not
 ENDLESS = 10**6  # steps of a job that is profiled
 
 
@@ -87,7 +93,7 @@ PLAYS = {
         Play("fifo", "fifo", within=ORDERS_WITHIN, foretells=0.10),
         Play("sjf-bsbf", "sjf-bsbf"),
         Play("sjf-ffs", "sjf-ffs", share="mps"),
-        Play("gandiva", "gandiva:quantum=15,watch_s=5,trial_s=5"),
+        Play("gandiva", "gandiva:quantum=15,watch_s=8,trial_s=8"),
         Play("antman", "antman:control_s=2"),
         Play("muri-s", "muri-s"),
         Play("srtf", "srtf", within=ORDERS_WITHIN, foretells=0.10),
@@ -98,10 +104,15 @@ PLAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`."""
+    """Where the mix is played: on the GPU, or with stand-ins that leave marks in `busy_dir`.
+
+    With `luck`, a seed, stand-ins take in a play what hosts and jobs on an H200 were seen to be off from a profile:
+    the host's pace differs from play to play, and each start and speed by itself.
+    """
 
     state: Path
     busy_dir: Path | None = None
+    luck: int = 0
 
     @property
     def stand_in(self) -> bool:
@@ -122,27 +133,49 @@ class Setting:
         """How many steps it makes."""
         return STAND_IN_STEPS[member.model] if self.stand_in else member.steps
 
-    def command(self, member: Member, steps: int, saves: bool = True) -> str:
-        """What a job of the mix runs."""
-        keeps = ["--times"] if saves else ["--times", "--no-save"]
+    def all_steps(self) -> dict[str, int]:
+        """The same of every model."""
+        return {member.model: self.steps(member) for member in MIX}
+
+    def _luck(self, play: str, model: str) -> tuple[float, float, float]:
+        """Factors of a job's start, and of the host's and the GPU's part of its steps."""
+        pace = HOST_SPREAD * np.random.default_rng([self.luck, *play.encode()]).standard_normal()
+        own = np.random.default_rng([self.luck, *f"{play} {model}".encode()]).standard_normal(3)
+        off = pace + OWN_SPREAD * own[0], pace + STEP_SPREAD * own[1], GPU_SPREAD * own[2]
+        start, host, gpu = np.exp(off).tolist()
+        return start, host, gpu
+
+    @staticmethod
+    def script(name: str) -> Path:
+        """An example's file."""
+        return ROOT / "examples" / "train" / name
+
+    def environment(self) -> dict[str, str]:
+        """Variables of a job: bytecode is kept, as usual."""
+        path = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
+        kept = f"{self.state}/bytecode"
+        return {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": kept, "PYTHONDONTWRITEBYTECODE": ""}
+
+    def command(self, member: Member, steps: int, play: Play | None = None) -> str:
+        """What a job of the mix runs, in a play or when it is profiled."""
+        keeps = ["--times"] if play is None or play.saves else ["--times", "--no-save"]
         if self.busy_dir is None:
-            script = ROOT / "examples" / "train" / member.script
-            words = [sys.executable, str(script), "--size", member.size, "--steps", str(steps)]
+            words = [sys.executable, str(self.script(member.script)), "--size", member.size, "--steps", str(steps)]
             words += ["--batch", str(member.batch)] if member.batch else []
             return shlex.join([*words, *keeps])
         script = ROOT / "bench" / "stand_in_job.py"
-        times = ["--start", str(member.start_s), "--host", str(member.host_s), "--gpu", str(member.gpu_s)]
+        start, host, gpu = self._luck(play.name, member.model) if play is not None and self.luck else (1.0, 1.0, 1.0)
+        seconds = {"start": member.start_s * start, "host": member.host_s * host, "gpu": member.gpu_s * gpu}
+        times = [word for name, each_s in seconds.items() for word in (f"--{name}", f"{each_s:.4f}")]
         more = ["--steps", str(steps), "--batch", str(member.batch), "--busy-dir", str(self.busy_dir)]
         return shlex.join([sys.executable, str(script), *times, *more, *keeps])
 
     def job(self, member: Member, play: Play | None = None, expected_s: float = 0.0) -> dict[str, Any]:
-        """A job file's content; without a play it is one that is profiled. Bytecode is kept, as usual."""
-        path = os.pathsep.join(dict.fromkeys([str(ROOT / "src"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]))
-        run = self.command(member, ENDLESS) if play is None else self.command(member, self.steps(member), play.saves)
-        env = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": f"{self.state}/bytecode", "PYTHONDONTWRITEBYTECODE": ""}
+        """A job file's content; without a play it is one that is profiled."""
+        run = self.command(member, ENDLESS) if play is None else self.command(member, self.steps(member), play)
         job: dict[str, Any] = {
             "run": run, "name": member.model, "model": member.model, "gpus": 1, "gpu_mem": member.gpu_gib,
-            "workdir": str(self.state), "env": env,
+            "workdir": str(self.state), "env": self.environment(),
         }  # fmt: skip
         if member.batch:
             job["batch"] = {"size": member.batch}

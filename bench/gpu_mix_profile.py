@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 
 import yaml
 
@@ -15,6 +18,23 @@ from bench.gpu_mix_table import PROFILE_S
 WHOLE = "suspend,restart,batches"
 MARGIN_S = 4.0  # of a profile's time, for starting and ending the command
 SHARES = {True: "time", False: "time,mps"}  # with stand-ins, on the GPU
+
+
+def warm_up(setting: Setting) -> float:
+    """Start every script twice, all at once, for a step or two of a tiny model; how long it took.
+
+    Who starts first on a machine reads the libraries' files, and writes their bytecode. That is no part of a start.
+    """
+    began = time.monotonic()
+    for _ in range(2):
+        runs = []
+        for script in dict.fromkeys(member.script for member in MIX):
+            env = {**os.environ, **setting.environment()}
+            words = [sys.executable, str(setting.script(script)), "--size", "tiny", "--steps", "2"]
+            runs.append(Popen(words, env=env, stdout=DEVNULL, stderr=DEVNULL))
+        for run in runs:
+            run.wait()
+    return time.monotonic() - began
 
 
 def measure(shell: Shell, setting: Setting, member: Member, what: str = WHOLE) -> float:

@@ -3,18 +3,19 @@
 A machine is not as fast at one time as ten minutes later. Every play measures it again at no cost: a job that was never
 stopped or held back tells how long such a job takes to start and to leave, and one that was alone while it made its
 steps how fast it is. Each figure goes half of the way from what was believed to what was seen: all of it would follow
-the luck of one run. What all models of a play have in common is no luck but the machine's speed: `by_machine` goes all
-of that way first, for models of which nothing was seen, too.
+the luck of one run. What all models of a play have in common is no luck but the host's pace: `by_machine` takes that
+over first, as the service's forecasts do (`beliefs/host_pace.py`), for models of which nothing was seen, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from statistics import median
+from math import exp, log
 from typing import Any
 
 from bench.gpu_mix_jobs import MIX
+from cotenant.beliefs.host_pace import bound_to_host, host_pace
 from cotenant.workload.profiles.profile_file import ProfileFile
 
 Run = Mapping[str, Any]  # as `gpu_mix_live.play_live` keeps it
@@ -27,7 +28,7 @@ SPARE = {member.model for member in MIX if member.spare}
 def renewed(file: ProfileFile, runs: Iterable[Run], by_machine: bool = False) -> ProfileFile:
     """The profile after these plays, in their order."""
     for run in runs:
-        file = _after(at_its_speed(file, machine_factor(file, run)) if by_machine else file, run)
+        file = _after(at_its_speed(file, host_factor(file, run)) if by_machine else file, run)
     return file
 
 
@@ -56,18 +57,19 @@ def _after(file: ProfileFile, run: Run) -> ProfileFile:
     return replace(file, models=models)
 
 
-def machine_factor(file: ProfileFile, run: Run) -> float:
-    """By how much everything took longer in a play than by the profile: the median over starts, and steps alone."""
+def host_factor(file: ProfileFile, run: Run) -> float:
+    """How much longer the host took in a play than by the profile, by starts, and by steps alone that wait for it."""
     seen, ratios = renewed(file, [run]), []
     for name, model in file.models.items():
         was, now = model.on[file.reference], seen.models[name].on[file.reference]
-        both = now.lifecycle.start_s / was.lifecycle.start_s, was.steps_per_s / now.steps_per_s
-        ratios += [1 + (ratio - 1) / WEIGHT for ratio in both if ratio != 1]
-    return median(ratios) if ratios else 1.0
+        ratios.append(now.lifecycle.start_s / was.lifecycle.start_s)
+        if bound_to_host(was.busy) == 1:
+            ratios.append(was.steps_per_s / now.steps_per_s)
+    return exp(host_pace(log(1 + (ratio - 1) / WEIGHT) for ratio in ratios if ratio != 1).shift)
 
 
 def at_its_speed(file: ProfileFile, factor: float) -> ProfileFile:
-    """The profile with all starts, steps and exits longer by one factor.
+    """The profile with starts and exits longer by one factor, and steps as far as they wait for the host.
 
     With that of the very play that is judged it proves nothing, but tells how much of an error is the machine's speed.
     """
@@ -76,7 +78,8 @@ def at_its_speed(file: ProfileFile, factor: float) -> ProfileFile:
         known = model.on[file.reference]
         times = {part: getattr(known.lifecycle, part) * factor for part in ("start_s", "exit_s")}
         cycle = replace(known.lifecycle, **times)
-        entry = replace(known, lifecycle=cycle, steps_per_s=known.steps_per_s / factor)
+        speed = known.steps_per_s * factor ** -bound_to_host(known.busy)
+        entry = replace(known, lifecycle=cycle, steps_per_s=speed)
         models[name] = replace(model, on={**model.on, file.reference: entry})
     return replace(file, models=models)
 

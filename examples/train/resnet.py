@@ -17,7 +17,7 @@ SIDE = 32
 SIZES = {  # shape: 1 for bottleneck blocks, then blocks per stage
     "tiny": Size(6, 4, (0, 1, 1)),
     "small": Size(900, 512, (0, 2, 2, 2, 2)),
-    "large": Size(350, 512, (1, 3, 4, 6, 3)),
+    "large": Size(350, 1024, (1, 3, 4, 6, 3)),
 }
 
 
