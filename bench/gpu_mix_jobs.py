@@ -93,7 +93,7 @@ PLAYS = {
         Play("fifo", "fifo", within=ORDERS_WITHIN, foretells=0.10),
         Play("sjf-bsbf", "sjf-bsbf"),
         Play("sjf-ffs", "sjf-ffs", share="mps"),
-        Play("gandiva", "gandiva:quantum=15,watch_s=8,trial_s=8"),
+        Play("gandiva", "gandiva:quantum=30,watch_s=8,trial_s=8"),
         Play("antman", "antman:control_s=2"),
         Play("muri-s", "muri-s"),
         Play("srtf", "srtf", within=ORDERS_WITHIN, foretells=0.10),
