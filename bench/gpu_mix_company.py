@@ -17,6 +17,7 @@ from pathlib import Path
 from bench.gpu_mix import Kept, profile_for
 from bench.gpu_mix_jobs import Setting
 from bench.gpu_mix_renew import SPARE, Run
+from cotenant.workload.profiles.of_file import against_alone
 from cotenant.workload.profiles.profile_file import ProfileFile
 
 Span = tuple[float, float]
@@ -62,7 +63,8 @@ def beside(file: ProfileFile, share: str, model: str, others: Iterable[str]) -> 
     for other in others:
         pair = file.pair(file.reference, share, model, other)
         assert pair is not None, f"{model} beside {other} was not measured"
-        speed = pair.a_speed if pair.a == model else pair.b_speed
+        a_speed, b_speed = against_alone(file, pair)
+        speed = a_speed if pair.a == model else b_speed
         lost += 1 / min(speed, 1.0) - 1
     return 1 / (1 + lost)
 

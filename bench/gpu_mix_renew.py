@@ -15,7 +15,8 @@ from math import exp, log
 from typing import Any
 
 from bench.gpu_mix_jobs import MIX
-from cotenant.beliefs.host_pace import bound_to_host, host_pace
+from cotenant.beliefs.host_pace import host_pace
+from cotenant.core.bound import bound_to_host
 from cotenant.workload.profiles.profile_file import ProfileFile
 
 Run = Mapping[str, Any]  # as `gpu_mix_live.play_live` keeps it

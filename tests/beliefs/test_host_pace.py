@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cotenant.beliefs.host_pace import SPREAD, HostPace, bound_to_host, host_pace
+from cotenant.beliefs.host_pace import SPREAD, HostPace, host_pace
 
 
 def test_without_any_start_nothing_is_known_but_how_hosts_vary() -> None:
@@ -26,11 +26,3 @@ def test_starts_that_are_longer_all_alike_are_the_host() -> None:
 def test_a_start_from_cold_files_says_nothing_of_the_host() -> None:
     assert host_pace([math.log(3.0), -math.log(3.0)]) == host_pace([])
     assert host_pace([0.1, math.log(3.0)]) == host_pace([0.1])
-
-
-@pytest.mark.parametrize(
-    ("busy", "bound"), [(0.05, 1.0), (0.84, 1.0), (0.85, 0.15), (0.93, 0.07), (1.0, 1.0), (math.nan, 1.0)]
-)
-def test_steps_that_keep_the_gpu_busy_hardly_wait_for_the_host(busy: float, bound: float) -> None:
-    """A share of exactly 1 is what profiles say that never measured it."""
-    assert bound_to_host(busy) == pytest.approx(bound)

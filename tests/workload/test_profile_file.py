@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,26 @@ def test_a_profile_of_all_that_was_measured(tmp_path: Path) -> None:
     speed = found.sensitivity.speed(np.array([gpt, lstm]), np.array([1.0, 1.0]), np.array([9.0, 9.0]))
     assert speed.tolist() == pytest.approx([0.75, 1.0])
     assert any("nobody" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("busy", "speeds"), [(0.9, (0.6, 0.88)), (0.7, (0.5, 0.8))])
+def test_beside_a_busy_job_steps_per_second_count_and_else_speed_against_alone(
+    busy: float, speeds: tuple[float, float], tmp_path: Path
+) -> None:
+    """When the pair was measured the host was faster: 120 and 8.8 steps/s alone, 60 and 7.04 beside each other."""
+    path, file = tmp_path / "profile.json", ProfileFile()
+    for name, one in (("gpt2", replace(GPT, busy=busy)), ("lstm", LSTM)):
+        file = file.with_model(name, MeasuredModel(("python", "a.py"), "/x", 1, {"h200": one}), {"h200": 140.0})
+    pair = MeasuredPair("h200", "time", "lstm", "gpt2", 0.5, 0.8, a_alone=120.0, b_alone=8.8)
+    file.with_pair(pair).save(path)
+    together = load_profile(path, work_of("lstm", "gpt2"), ("h200",)).together
+    assert together is not None
+    found = tuple(together.ratio[a, b, 0] for a, b in ((0, 1), (1, 0)))
+    assert sorted(found) == pytest.approx(speeds)
+    file.with_pair(replace(pair, a_alone=250.0)).save(path)
+    together = load_profile(path, work_of("lstm", "gpt2"), ("h200",)).together
+    assert together is not None
+    assert together.ratio.max() <= 1.0  # nobody is faster beside others than alone
 
 
 def test_the_way_of_sharing_is_that_of_the_service(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Starting up is the host's work: imports, building a model, the first step. Hosts are not as fast at one time as at
 another, a virtual machine the less so the more its neighbours do, and that concerns all jobs at once. So the starts
-that were seen tell of those to come, and of steps for which a GPU waits. Steps that keep the GPU busy hardly change.
+that were seen tell of those to come, and of steps for which a GPU waits. Steps that keep the GPU busy hardly change
+(`core/bound.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from dataclasses import dataclass
 SPREAD = 0.07  # of a host from one time to another, as a logarithm: 16 plays on two machines with an H200 had 0.071
 OWN_SPREAD = 0.1  # of one start at the same time: these plays had 0.105
 _FAR = 0.5  # a start that is off by more tells of something else: files that nobody had read yet, a full disk
-_BOUND = 0.85  # steps that keep the GPU busy for less of the time wait for the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +29,3 @@ def host_pace(starts: Iterable[float]) -> HostPace:
     kept = [log for log in starts if abs(log) <= _FAR]
     sure = SPREAD**-2 + len(kept) * OWN_SPREAD**-2
     return HostPace(sum(kept) * OWN_SPREAD**-2 / sure, sure**-0.5)
-
-
-def bound_to_host(busy: float) -> float:
-    """How much of a change of the host's pace a job's steps share, by how busy they keep their GPU (NaN: unknown).
-
-    All of it where the GPU waits for the host; else as much as there are gaps.
-    """
-    return 1.0 - busy if _BOUND <= busy < 1.0 else 1.0

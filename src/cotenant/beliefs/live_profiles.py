@@ -172,8 +172,12 @@ class LiveProfiles:
         return self._lifecycle.get(kind.kind, UNKNOWN)
 
     def busy(self, kind: LiveKind) -> float:
-        """Share of the time in which such jobs keep GPUs busy alone, by the profile; NaN where it does not say."""
-        return self._busy.get(kind.kind, np.nan)
+        """Share of the time in which such jobs keep GPUs busy alone, by the profile; NaN where it does not say.
+
+        A share of 1 is what profiles have that never measured it.
+        """
+        known = self._busy.get(kind.kind, 1.0)
+        return known if known < 1.0 else np.nan
 
     @property
     def knows_nothing(self) -> bool:

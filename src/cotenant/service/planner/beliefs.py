@@ -23,10 +23,11 @@ from cotenant.beliefs.duration import (
     blend,
     with_own_progress,
 )
-from cotenant.beliefs.host_pace import HostPace, bound_to_host
+from cotenant.beliefs.host_pace import HostPace
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.beliefs.pairing import Pairing
 from cotenant.beliefs.watched import Watched, learned_kind
+from cotenant.core.bound import bound_to_host
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.observer.report import Report

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.core.bound import bound_to_gpu
 from cotenant.core.errors import unknown
 from cotenant.core.together import CURVE, LEVELS, Together
 from cotenant.core.workload import Floats, Workload
@@ -27,6 +28,7 @@ from cotenant.workload.profiles.profile_file import (
     SHARES,
     Measured,
     MeasuredModel,
+    MeasuredPair,
     ProfileFile,
     SpeedPoint,
     is_profile_file,
@@ -206,10 +208,29 @@ def _measured_speeds(file: ProfileFile, share: str) -> dict[tuple[str, str, str]
     found: dict[tuple[str, str, str], float] = {}
     for pair in file.pairs:
         if pair.share == share:
-            a, b, speeds = normal(pair.a), normal(pair.b), (pair.a_speed, pair.b_speed)
+            a, b, speeds = normal(pair.a), normal(pair.b), against_alone(file, pair)
             one, two = (sum(speeds) / 2,) * 2 if a == b else speeds
             found[pair.gpu_type, a, b], found[pair.gpu_type, b, a] = min(one, 1.0), min(two, 1.0)
     return found
+
+
+def against_alone(file: ProfileFile, pair: MeasuredPair) -> tuple[float, float]:
+    """Speeds of a pair against what its models do alone by the file, which may be from another time than the pair.
+
+    Where one of the two keeps the GPU busy, both wait for the GPU, and what they do beside each other stays the same
+    when the host becomes slower: steps per second count. Else both go with the host, and what counts is their speed
+    against alone at the same time.
+    """
+    known = [file.model(name) for name in (pair.a, pair.b)]
+    here = [one.on.get(pair.gpu_type) if one is not None else None for one in known]
+    then = pair.a_alone, pair.b_alone
+    if not any(one is not None and bound_to_gpu(one.busy) for one in here):
+        return pair.a_speed, pair.b_speed
+    a, b = (
+        was / one.steps_per_s if one is not None and was > 0 and one.steps_per_s > 0 else 1.0
+        for one, was in zip(here, then, strict=True)
+    )
+    return pair.a_speed * a, pair.b_speed * b
 
 
 def _fits(one: _Known, two: _Known, room_gib: float) -> bool:
