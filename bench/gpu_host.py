@@ -19,6 +19,7 @@ from typing import Any
 
 from bench.gpu_mix import Kept, profile_for
 from bench.gpu_mix_jobs import Setting
+from bench.gpu_mix_renew import starts_off
 
 EVERY_S = 5.0
 ROUNDS = 40_000
@@ -68,13 +69,7 @@ def compare(looks: list[dict[str, Any]], state: Path) -> None:
     for name, run in kept.data["runs"].items():
         first_s, last_s = run["jobs"][0]["submitted_s"], max(job["ended_s"] for job in run["jobs"])
         seen = [ms for look in looks if first_s <= look["at_s"] <= last_s for ms in look["ms"]]
-        starts = [
-            math.log(
-                (job["points"][0][0] - job["started_s"]) / file.models[job["name"]].on[file.reference].lifecycle.start_s
-            )
-            for job in run["jobs"]
-            if job["attempts"] == 1 and job.get("points")
-        ]
+        starts = starts_off(file, run)
         if seen and starts:
             rows.append((fmean(seen) / fmean(every), math.exp(fmean(starts))))
             print(f"{name:12} {rows[-1][0]:6.2f} {rows[-1][1]:7.2f}")

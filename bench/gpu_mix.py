@@ -28,7 +28,7 @@ from typing import Any
 from bench.gpu_mix_jobs import MIX, PLAYS, Play, Setting
 from bench.gpu_mix_live import Shell, play_live
 from bench.gpu_mix_profile import WHOLE, measure, measure_pairs, warm_up
-from bench.gpu_mix_renew import at_its_speed, host_factor, renewed
+from bench.gpu_mix_renew import at_its_speed, host_factor, renewed, starts_off
 from bench.gpu_mix_table import alone_s, live_times, show, show_machine, show_runs, simulated, stopping_s, verdicts
 from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
 
@@ -165,18 +165,19 @@ def unfinished(what: str) -> bool:
 def table(setting: Setting, kept: Kept, options: argparse.Namespace) -> bool:
     """Compare and print; whether everything was shown."""
     runs, at_speed = kept.data["runs"], options.at_its_speed
-    sims, factors = {}, []
+    sims, factors, starts = {}, [], []
     for name, run in runs.items():
         after, by_machine = run.get("after", ()), options.by_machine or run.get("by_machine", False)
         file = profile_for(setting, kept, () if options.as_measured else after, by_machine)
         factors.append(host_factor(file, run))
+        starts.append(starts_off(file, run))
         sims[name] = simulated(
             at_its_speed(file, factors[-1] if at_speed else 1.0), PLAYS[name], run, kept.data["steps"]
         )
     reference = {job["name"]: job["loss"] for job in runs["fifo"]["jobs"]} if "fifo" in runs else {}
     show_runs(runs, sims)
     if at_speed:
-        show_machine(runs, factors)
+        show_machine(runs, factors, starts)
     print()
     return show(verdicts(runs, sims, reference, kept.data["profile_s"]))
 

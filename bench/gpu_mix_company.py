@@ -3,22 +3,26 @@
 From when steps were done (`points` of the recording): all stretches of time in which the same jobs were at work, by
 play and by how many they were. Each cell is the work done over what the profile says of such company, as the plays
 before have renewed it: 1.00 where speeds alone and pairs are right. Under `antman` only the guaranteed jobs count: the
-others are held back.
+others are held back. `--against FILE` compares pairs with those of another profile file instead: speeds against alone,
+and steps per second.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 
 from bench.gpu_mix import Kept, profile_for
 from bench.gpu_mix_jobs import Setting
 from bench.gpu_mix_renew import SPARE, Run
+from cotenant.core.bound import bound_to_gpu
 from cotenant.workload.profiles.of_file import against_alone
-from cotenant.workload.profiles.profile_file import ProfileFile
+from cotenant.workload.profiles.profile_file import Measured, ProfileFile, load_profile_file
 
 Span = tuple[float, float]
 LEAST_S = 0.4  # a stretch that is shorter tells nothing
@@ -27,7 +31,12 @@ LEAST_S = 0.4  # a stretch that is shorter tells nothing
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--state", type=Path, default=Path("docs/hardware"))
-    state: Path = parser.parse_args().state
+    parser.add_argument("--against", type=Path, help="another profile file, with pairs of the same models")
+    options = parser.parse_args()
+    state: Path = options.state
+    if options.against is not None:
+        compare(load_profile_file(options.against), load_profile_file(Setting(state).profile))
+        return
     setting = Setting(state.absolute())
     kept = Kept(state, setting.all_steps())
     print(f"{'play':12} {'alone':>16} {'beside one':>16} {'beside more':>16}")
@@ -37,6 +46,27 @@ def main() -> None:
             many: f"{ratio:.2f} ({s:.0f} s)" for many, (ratio, s) in seen(file, run).items()
         }
         print(f"{name:12} " + " ".join(f"{cell:>16}" for cell in cells.values()))
+
+
+def compare(one: ProfileFile, two: ProfileFile) -> None:
+    """How far two measurements of the same time-sliced pairs are apart."""
+    ratios, steps = defaultdict[bool, list[float]](list), defaultdict[bool, list[float]](list)
+    for pair in one.pairs:
+        other = two.pair(pair.gpu_type, pair.share, pair.a, pair.b)
+        if pair.share != "time" or other is None:
+            continue
+        both = ((pair.a, pair.a_speed, pair.a_alone), (pair.b, pair.b_speed, pair.b_alone))
+        again = (other.a_speed, other.a_alone), (other.b_speed, other.b_alone)
+        for (model, speed, alone), (was, was_alone) in zip(both, again, strict=True):
+            busy = bound_to_gpu(known(two, model).busy)
+            ratios[busy].append(speed / was)
+            steps[busy].append(speed * alone / was / was_alone)
+    for busy, who in ((True, "keep the GPU busy"), (False, "do not")):
+        cells = [
+            f"{min(row):.2f} to {max(row):.2f} (root mean square {math.sqrt(fmean(math.log(x) ** 2 for x in row)):.1%})"
+            for row in (ratios[busy], steps[busy])
+        ]
+        print(f"{len(ratios[busy])} speeds of models that {who}: against alone {cells[0]}, steps per second {cells[1]}")
 
 
 def seen(file: ProfileFile, run: Run) -> dict[int, tuple[float, float]]:
@@ -50,11 +80,16 @@ def seen(file: ProfileFile, run: Run) -> dict[int, tuple[float, float]]:
     return {many: (made[many] / said[many], seconds[many]) for many in sorted(said)}
 
 
+def known(file: ProfileFile, model: str) -> Measured:
+    """What was measured of it alone."""
+    found = file.model(model)
+    assert found is not None
+    return found.on[file.reference]
+
+
 def rate(file: ProfileFile, model: str) -> float:
     """Steps per second alone."""
-    known = file.model(model)
-    assert known is not None
-    return known.on[file.reference].steps_per_s
+    return known(file, model).steps_per_s
 
 
 def beside(file: ProfileFile, share: str, model: str, others: Iterable[str]) -> float:

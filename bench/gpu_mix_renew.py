@@ -69,6 +69,13 @@ def host_factor(file: ProfileFile, run: Run) -> float:
     return exp(host_pace(log(1 + (ratio - 1) / WEIGHT) for ratio in ratios if ratio != 1).shift)
 
 
+def starts_off(file: ProfileFile, run: Run) -> list[float]:
+    """Of the jobs that were started once: the logarithm of what their start took over what the profile says."""
+    known = {name: model.on[file.reference].lifecycle.start_s for name, model in file.models.items()}
+    jobs = [job for job in run["jobs"] if job["attempts"] == 1 and job.get("points")]
+    return [log((job["points"][0][0] - job["started_s"]) / known[job["name"]]) for job in jobs]
+
+
 def at_its_speed(file: ProfileFile, factor: float) -> ProfileFile:
     """The profile with starts and exits longer by one factor, and steps as far as they wait for the host.
 

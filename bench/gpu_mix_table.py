@@ -252,10 +252,14 @@ def show_runs(runs: Mapping[str, Run], sims: Mapping[str, Times]) -> None:
             print(f"stop under {policy} at {stop['s']:.1f} s: {names.get(stop['job'])}, {stop.get('why')}: {about}")
 
 
-def show_machine(runs: Mapping[str, Run], factors: Sequence[float]) -> None:
-    """How much slower the machine was in each play than by the profile, and what intervals would hold that know it."""
+def show_machine(runs: Mapping[str, Run], factors: Sequence[float], starts: Sequence[Sequence[float]]) -> None:
+    """How much slower the host was in each play than by the profile, how starts vary, and what intervals would hold
+    that know it."""
     print("machine: " + ", ".join(f"{name} {factor:.2f}" for name, factor in zip(runs, factors, strict=True)), end="")
     print(f"; root mean square of the logarithms {np.sqrt(np.mean(np.log(factors) ** 2)):.3f}")
+    common = [mean(logs) for logs in starts]
+    own = [log - middle for logs, middle in zip(starts, common, strict=True) for log in logs]
+    print(f"starts, logarithms: of a play {np.sqrt(np.mean(np.square(common))):.3f}, each by itself {np.std(own):.3f}")
     told = [one for run in runs.values() for one in forecasts(run) if one.low_s == one.low_s]
     for spread in (0.0, 0.04, 0.08):
         held = sum(one.holds_with(spread) for one in told)

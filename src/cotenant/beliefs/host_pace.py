@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-SPREAD = 0.07  # of a host from one time to another, as a logarithm: 16 plays on two machines with an H200 had 0.071
-OWN_SPREAD = 0.1  # of one start at the same time: these plays had 0.105
+SPREAD = 0.07  # of a host from one time to another, as a logarithm: three with an H200 had 0.036, 0.094 and 0.063
+OWN_SPREAD = 0.1  # of one start at the same time: there they had 0.099 to 0.109
 _FAR = 0.5  # a start that is off by more tells of something else: files that nobody had read yet, a full disk
 
 
