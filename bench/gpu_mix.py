@@ -27,7 +27,7 @@ from typing import Any
 
 from bench.gpu_mix_jobs import MIX, PLAYS, Play, Setting
 from bench.gpu_mix_live import Shell, play_live
-from bench.gpu_mix_profile import WHOLE, measure, measure_pairs, warm_up
+from bench.gpu_mix_profile import MEASURED, measure, measure_pairs, warm_up
 from bench.gpu_mix_renew import at_its_speed, host_factor, renewed, starts_off
 from bench.gpu_mix_table import alone_s, live_times, show, show_machine, show_runs, simulated, stopping_s, verdicts
 from cotenant.workload.profiles.profile_file import ProfileFile, load_profile_file
@@ -73,8 +73,8 @@ def main() -> None:
     parser.add_argument("--phase", default=",".join(PHASES))
     parser.add_argument("--policies", default=",".join(PLAYS))
     parser.add_argument("--seconds-left", type=float, default=540.0)
-    parser.add_argument("--pairs-s", type=float, default=150.0, help="seconds for pairs, all together")
-    parser.add_argument("--measure", default=WHOLE, help="what profiles have besides starts and speeds")
+    parser.add_argument("--pairs-s", type=float, default=180.0, help="seconds for pairs, all together")
+    parser.add_argument("--measure", default=MEASURED, help="what profiles have besides starts and speeds")
     parser.add_argument("--stand-in", action="store_true", help="timed waits on a virtual GPU")
     parser.add_argument("--luck", type=int, default=0, help="stand-ins: a seed for what is off from the profile")
     parser.add_argument("--as-measured", action="store_true", help="table: simulate from a profile that nobody renewed")

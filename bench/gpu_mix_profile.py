@@ -15,7 +15,7 @@ from bench.gpu_mix_jobs import MIX, Member, Setting
 from bench.gpu_mix_live import Shell
 from bench.gpu_mix_table import PROFILE_S
 
-WHOLE = "suspend,restart,batches"
+MEASURED = "suspend,restart"  # no job of the mix needs its batch cut
 MARGIN_S = 4.0  # of a profile's time, for starting and ending the command
 SHARES = {True: "time", False: "time,mps"}  # with stand-ins, on the GPU
 
@@ -37,7 +37,7 @@ def warm_up(setting: Setting) -> float:
     return time.monotonic() - began
 
 
-def measure(shell: Shell, setting: Setting, member: Member, what: str = WHOLE) -> float:
+def measure(shell: Shell, setting: Setting, member: Member, what: str = MEASURED) -> float:
     """Profile one model; how long it took."""
     began = time.monotonic()
     words = ["--budget", f"{PROFILE_S - MARGIN_S:g}", "--measure", what]
