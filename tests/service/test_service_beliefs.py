@@ -177,12 +177,17 @@ def test_a_word_is_judged_by_jobs_that_still_run(tmp_path: Path) -> None:
     assert after.spread == pytest.approx(0.167, abs=0.01)
 
 
-def test_starts_of_some_models_tell_of_the_host_and_so_of_others(tmp_path: Path) -> None:
-    """By the profile all start in 20 s. The first needs 24 here: 1 / (1 + 0.1^2 / 0.07^2) of that is the host."""
+def profiled(home: Path) -> Rig:
+    """A service that knows a profile, by which its models make a step a second and start in 20 s."""
     cycle = replace(UNKNOWN, start_s=20.0)
     models = {name: MeasuredModel(on={"gpu": Measured(1, 1.0, busy=busy, lifecycle=cycle)}) for name, busy in BUSY}
-    ProfileFile("gpu", {"gpu": 80.0}, models).save(tmp_path / "profile.json")
-    rig = Rig(tmp_path / "home", "fifo", ONE, profile=str(tmp_path / "profile.json"))
+    ProfileFile("gpu", {"gpu": 80.0}, models).save(home / "profile.json")
+    return Rig(home / "home", "fifo", ONE, profile=str(home / "profile.json"))
+
+
+def test_starts_of_some_models_tell_of_the_host_and_so_of_others(tmp_path: Path) -> None:
+    """By the profile all start in 20 s. The first needs 24 here: 1 / (1 + 0.1^2 / 0.07^2) of that is the host."""
+    rig = profiled(tmp_path)
     jobs = [rig.submit(TRAIN, expected=100, model=name) for name in ("first", "waits", "busy", "first", "strange")]
     rig.ticks(1)
     before = rig.service.planner.scene("fifo")
@@ -204,11 +209,24 @@ def test_starts_of_some_models_tell_of_the_host_and_so_of_others(tmp_path: Path)
     assert scene.start_shift.tolist() == pytest.approx([0.0, scene.pace.shift, scene.pace.shift, 0.0, 0.0])
     assert scene.start_spread.tolist() == [0.1, 0.1, 0.1, 0.1, 0.3]
     assert scene.bound.tolist() == pytest.approx([0.0, 1.0, 0.05, 1.0, 1.0])  # what it does is seen
+    assert scene.work_shift.tolist() == [0.0] * 5  # words are their owner's, whatever the profile's host was
     told, _ = forecast(scene, Patience(rest_s=0.0))
-    scene.pace, scene.start_shift = HostPace(), np.zeros(5)
+    scene.start_shift = np.zeros(5)
     before_s, _ = forecast(scene, Patience(rest_s=0.0))
     later_s = [one.end_s - was.end_s for job in jobs[:3] if (one := told[job]) and (was := before_s[job])]
-    waits_s = 100 * (np.exp(shift) - 1)
-    assert later_s == pytest.approx(
-        [0.0, waits_s, waits_s + 20 * (np.exp(shift) - 1) + 80 * (np.exp(0.05 * shift) - 1)]
-    )
+    assert later_s == pytest.approx([0.0, 20 * (np.exp(shift) - 1), 40 * (np.exp(shift) - 1)])
+
+
+def test_steps_that_are_the_profiles_go_with_the_host_until_they_are_seen(tmp_path: Path) -> None:
+    rig = profiled(tmp_path)
+    rig.submit(TRAIN, expected=100, model="first")
+    rig.ticks(1)
+    job, pace = next(iter(rig.service.store.book.active.values())), HostPace(0.1, 0.05)
+    assert beliefs(rig).work_doubt(job, pace) == (0.0, 1.0)
+    rig.backend.advance(24.0)
+    speak(rig, job.id, 1, 70, 26.0)
+    assert beliefs(rig).work_doubt(job, pace) == pytest.approx((0.1, 1.0))
+    for step in range(2, 31):
+        rig.backend.advance(1.0)
+        speak(rig, job.id, step, 70, 26.0)
+    assert beliefs(rig).work_doubt(job, pace) == (0.0, 0.0)

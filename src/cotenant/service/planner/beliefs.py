@@ -229,11 +229,18 @@ class LiveBeliefs:
         """By how much its start-up is off as believed, at this pace, and the doubt about it; logarithms."""
         return self._phases.start_doubt(job, pace)
 
-    def bound(self, job: LiveJob) -> float:
-        """How much of a change of the host's pace its steps share; none where they were seen to be what they are."""
+    def work_doubt(self, job: LiveJob, pace: HostPace) -> tuple[float, float]:
+        """Of the work that is left: by how much it is off as believed, at this pace (a logarithm), and how much of a
+        change of pace it shares.
+
+        Only steps by the profile are off: a word or history need not be of the profile's time. Steps that were seen are
+        what they are.
+        """
         report = self.reports.of(job.id) if job.attempts else None
-        clear = report is not None and report.speed.step_s is not None and report.speed.spread <= CLEAR
-        return 0.0 if clear else bound_to_host(self.profiles.busy(self.kind(job)))
+        if report is not None and report.speed.step_s is not None and report.speed.spread <= CLEAR:
+            return 0.0, 0.0
+        bound = bound_to_host(self.profiles.busy(self.kind(job)))
+        return bound * pace.shift if report is not None and report.total else 0.0, bound
 
     def come_s(self, job: LiveJob, attempt: Attempt) -> float:
         """What an attempt took, or is believed to take, until its steps began."""

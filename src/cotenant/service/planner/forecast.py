@@ -95,9 +95,9 @@ def _ends(scene: ForecastScene, player: Player, count: int) -> Floats:
 
 def _at_pace(scene: ForecastScene, work: Floats, start: Floats, host: Floats) -> tuple[Floats, Floats]:
     """Play x job: what is left to do, and factors of start-ups, by normal numbers; the host's are the same for all."""
-    pace = scene.pace.shift + scene.pace.spread * host
-    starts = scene.start_shift + scene.start_spread * start + scene.pace.spread * host
-    return _left_s(scene, work) * np.exp(scene.bound * pace), np.exp(starts)
+    pace = scene.pace.spread * host
+    starts = scene.start_shift + scene.start_spread * start + pace
+    return _left_s(scene, work) * np.exp(scene.work_shift + scene.bound * pace), np.exp(starts)
 
 
 def _left_s(scene: ForecastScene, normal: Floats) -> Floats:

@@ -54,8 +54,8 @@ class ForecastScene:
 
     `done_s` and `left_s` are what jobs have done by now and still have to do at speed 1, `spread` the doubt about it
     (of its logarithm); where `whole`, about what they have to do in all. `start_spread` is the doubt about start-ups,
-    `start_shift` by how much longer than believed they are at the host's present pace, `bound` how much of a change of
-    that pace the work shares that is left.
+    `start_shift` and `work_shift` are by how much they and the work that is left take longer than believed at the
+    host's present pace, `bound` how much of a change of that pace the work shares.
     `loses` are those who lose unsaved work when they are stopped, `array_of` says of which limited arrays jobs are,
     `overruns` who was late for the end of its turn.
     """
@@ -75,6 +75,7 @@ class ForecastScene:
     spread: Floats = field(default_factory=lambda: np.zeros(0))
     start_spread: Floats = field(default_factory=lambda: np.zeros(0))
     start_shift: Floats = field(default_factory=lambda: np.zeros(0))
+    work_shift: Floats = field(default_factory=lambda: np.zeros(0))
     bound: Floats = field(default_factory=lambda: np.zeros(0))
     pace: HostPace = field(default_factory=lambda: HostPace(0.0, 0.0))
     whole: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
@@ -145,7 +146,8 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     scene.pace = beliefs.host_pace()
     starts = np.array([beliefs.start_doubt(job, scene.pace) for job in jobs]).reshape(-1, 2)
     scene.start_shift, scene.start_spread = starts[:, 0], starts[:, 1]
-    scene.bound = np.array([beliefs.bound(job) for job in jobs])
+    work = np.array([beliefs.work_doubt(job, scene.pace) for job in jobs]).reshape(-1, 2)
+    scene.work_shift, scene.bound = work[:, 0], work[:, 1]
     scene.whole = np.array([belief.least_s > 0 for belief in believed])
     scene.done_s = np.array([_done_s(state, row, scene.now_s) for row in scene.rows.tolist()])
     scene.left_s = np.maximum(state.f[scene.rows, col.BELIEF] - scene.done_s, _LEAST_LEFT_S)
