@@ -14,6 +14,7 @@ from cotenant.core import columns as col
 from cotenant.runtime.protocol import Hello, Progress, Restored
 from cotenant.service.planner.beliefs import LiveBeliefs
 from cotenant.service.planner.forecast import Patience, forecast
+from cotenant.service.planner.scene import work_doubt
 from cotenant.workload.profiles.lifecycle import UNKNOWN
 from cotenant.workload.profiles.profile_file import Measured, MeasuredModel, ProfileFile
 
@@ -222,11 +223,11 @@ def test_steps_that_are_the_profiles_go_with_the_host_until_they_are_seen(tmp_pa
     rig.submit(TRAIN, expected=100, model="first")
     rig.ticks(1)
     job, pace = next(iter(rig.service.store.book.active.values())), HostPace(0.1, 0.05)
-    assert beliefs(rig).work_doubt(job, pace) == (0.0, 1.0)
+    assert work_doubt(beliefs(rig), job, pace) == (0.0, 1.0)
     rig.backend.advance(24.0)
     speak(rig, job.id, 1, 70, 26.0)
-    assert beliefs(rig).work_doubt(job, pace) == pytest.approx((0.1, 1.0))
+    assert work_doubt(beliefs(rig), job, pace) == pytest.approx((0.1, 1.0))
     for step in range(2, 31):
         rig.backend.advance(1.0)
         speak(rig, job.id, step, 70, 26.0)
-    assert beliefs(rig).work_doubt(job, pace) == (0.0, 0.0)
+    assert work_doubt(beliefs(rig), job, pace) == (0.0, 0.0)

@@ -27,7 +27,6 @@ from cotenant.beliefs.host_pace import HostPace
 from cotenant.beliefs.live_profiles import LiveKind, LiveProfiles
 from cotenant.beliefs.pairing import Pairing
 from cotenant.beliefs.watched import Watched, learned_kind
-from cotenant.core.bound import bound_to_host
 from cotenant.engine.live_rows import NewJob
 from cotenant.service.observer.outcomes import UNKNOWN_DURATION_S
 from cotenant.service.observer.report import Report
@@ -228,19 +227,6 @@ class LiveBeliefs:
     def start_doubt(self, job: LiveJob, pace: HostPace) -> tuple[float, float]:
         """By how much its start-up is off as believed, at this pace, and the doubt about it; logarithms."""
         return self._phases.start_doubt(job, pace)
-
-    def work_doubt(self, job: LiveJob, pace: HostPace) -> tuple[float, float]:
-        """Of the work that is left: by how much it is off as believed, at this pace (a logarithm), and how much of a
-        change of pace it shares.
-
-        Only steps by the profile are off: a word or history need not be of the profile's time. Steps that were seen are
-        what they are.
-        """
-        report = self.reports.of(job.id) if job.attempts else None
-        if report is not None and report.speed.step_s is not None and report.speed.spread <= CLEAR:
-            return 0.0, 0.0
-        bound = bound_to_host(self.profiles.busy(self.kind(job)))
-        return bound * pace.shift if report is not None and report.total else 0.0, bound
 
     def come_s(self, job: LiveJob, attempt: Attempt) -> float:
         """What an attempt took, or is believed to take, until its steps began."""

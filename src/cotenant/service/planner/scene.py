@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cotenant.beliefs.duration import CLEAR
 from cotenant.beliefs.host_pace import HostPace
 from cotenant.core import columns as col
+from cotenant.core.bound import bound_to_host
 from cotenant.core.jobspec import FAILED, OK, dependency
 from cotenant.core.lifecycle import JobState
 from cotenant.core.state import Rule, State, copy_state
@@ -146,7 +148,7 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
     scene.pace = beliefs.host_pace()
     starts = np.array([beliefs.start_doubt(job, scene.pace) for job in jobs]).reshape(-1, 2)
     scene.start_shift, scene.start_spread = starts[:, 0], starts[:, 1]
-    work = np.array([beliefs.work_doubt(job, scene.pace) for job in jobs]).reshape(-1, 2)
+    work = np.array([work_doubt(beliefs, job, scene.pace) for job in jobs]).reshape(-1, 2)
     scene.work_shift, scene.bound = work[:, 0], work[:, 1]
     scene.whole = np.array([belief.least_s > 0 for belief in believed])
     scene.done_s = np.array([_done_s(state, row, scene.now_s) for row in scene.rows.tolist()])
@@ -158,6 +160,20 @@ def fill(scene: ForecastScene, view: BookView, beliefs: LiveBeliefs, types: dict
         scene.loses = frozenset(scene.rows[~stays].tolist())
     _time_leaving(scene, {row: view.jobs[job] for job, row in live.items()}, beliefs)
     return scene
+
+
+def work_doubt(beliefs: LiveBeliefs, job: LiveJob, pace: HostPace) -> tuple[float, float]:
+    """Of the work that is left: by how much it is off as believed, at this pace (a logarithm), and how much of a change
+    of pace it shares.
+
+    Only steps by the profile are off: a word or history need not be of the profile's time. Steps that were seen are
+    what they are.
+    """
+    report = beliefs.reports.of(job.id) if job.attempts else None
+    if report is not None and report.speed.step_s is not None and report.speed.spread <= CLEAR:
+        return 0.0, 0.0
+    bound = bound_to_host(beliefs.profiles.busy(beliefs.kind(job)))
+    return bound * pace.shift if report is not None and report.total else 0.0, bound
 
 
 def _done_s(state: State, row: int, now_s: float) -> float:
