@@ -14,7 +14,7 @@ import math
 import os
 import time
 from pathlib import Path
-from statistics import fmean, median
+from statistics import correlation, fmean, median
 from typing import Any
 
 from bench.gpu_mix import Kept, profile_for
@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.0, help="look for so long")
     parser.add_argument("--state", type=Path, help="compare with the plays of `bench.gpu_mix` that are kept there")
     options = parser.parse_args()
+    if not options.seconds and options.state is None:
+        parser.error("say --seconds to look at the cores, or --state to compare what was seen with plays")
     if options.seconds:
         watch(options.file, options.seconds)
     if options.state is not None:
@@ -56,7 +58,7 @@ def on_core(core: int) -> float:
 
 
 def compare(looks: list[dict[str, Any]], state: Path) -> None:
-    """A line per play: the loop against its median over all looks, and starts against the profile as measured."""
+    """A line per play: the loop against its mean over all looks, and starts against the profile as measured."""
     setting = Setting(state.absolute())
     kept = Kept(state, setting.all_steps())
     file = profile_for(setting, kept, (), by_machine=False)
@@ -74,14 +76,7 @@ def compare(looks: list[dict[str, Any]], state: Path) -> None:
             rows.append((fmean(seen) / fmean(every), math.exp(fmean(starts))))
             print(f"{name:12} {rows[-1][0]:6.2f} {rows[-1][1]:7.2f}")
     if len(rows) > 2:
-        print(f"correlation {correlation(rows):+.2f}")
-
-
-def correlation(rows: list[tuple[float, float]]) -> float:
-    """Of the two columns."""
-    ones, twos = zip(*rows, strict=True)
-    a, b = [one - fmean(ones) for one in ones], [two - fmean(twos) for two in twos]
-    return sum(x * y for x, y in zip(a, b, strict=True)) / math.sqrt(sum(x * x for x in a) * sum(y * y for y in b))
+        print(f"correlation {correlation(*zip(*rows, strict=True)):+.2f}")
 
 
 if __name__ == "__main__":

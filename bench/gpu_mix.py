@@ -88,6 +88,10 @@ def main() -> None:
     busy_dir = options.state.absolute() / "busy" if options.stand_in else None
     setting, call = Setting(options.state.absolute(), busy_dir, options.luck), Call(options.seconds_left)
     kept = Kept(options.state, setting.all_steps())
+    if options.luck and not options.stand_in:
+        parser.error("--luck is for --stand-in: a GPU has its own")
+    if options.phase != "table" and kept.data["steps"] != setting.all_steps():
+        parser.error(f"{kept.file} is of jobs with other steps than the mix has now: name another folder with --state")
     if busy_dir is not None:
         busy_dir.mkdir(exist_ok=True)
     phases, plays = options.phase.split(","), [PLAYS[name] for name in options.policies.split(",")]

@@ -62,6 +62,8 @@ def compare(one: ProfileFile, two: ProfileFile) -> None:
             ratios[busy].append(speed / was)
             steps[busy].append(speed * alone / was / was_alone)
     for busy, who in ((True, "keep the GPU busy"), (False, "do not")):
+        if not ratios[busy]:
+            continue
         cells = [
             f"{min(row):.2f} to {max(row):.2f} (root mean square {math.sqrt(fmean(math.log(x) ** 2 for x in row)):.1%})"
             for row in (ratios[busy], steps[busy])
